@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.mcgrad.estimator import CascadeGrower, RoundLimits
+from trueup.calibrators.mcgrad.estimator import CascadeGrower
 from trueup.calibrators.stopping import Split, choose_rounds, hold_out_last, scale_weights, task_loss
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.kernels.threads import Workers
@@ -43,11 +43,19 @@ def fit_cascades(fit, communicator=SINGLE_PROCESS):
         splits = hold_out_last(len(rows))
     loss = task_loss(table.schema.task)
     outputs = 1 if table.prediction.ndim == 1 else table.prediction.shape[1]
-    growth = GrowthParameters(loss.name, outputs, learning_rate=0.4, feature_fraction=0.7, min_hessian=2.0)
-    limits = RoundLimits(40 if fit.held_out else 12, 10, 0.1)
+    growth = GrowthParameters(
+        loss.name,
+        outputs,
+        learning_rate=0.4,
+        feature_fraction=0.7,
+        min_hessian=2.0,
+        trees=40 if fit.held_out else 12,
+        patience=10,
+        finer=0.1,
+    )
     weight = scale_weights(table.weight, len(table), communicator)
     grower = CascadeGrower(
-        table, loss, splits, growth, limits, weight, Workers(1), communicator=communicator, given=fit.given,
+        table, loss, splits, growth, weight, Workers(1), communicator=communicator, given=fit.given,
         sample=None if single else fit.table,
     )  # fmt: skip
     weight = None if table.weight is None else table.weight[grower.evaluated_rows]

@@ -202,7 +202,7 @@ def test_trees_equal_those_of_a_plain_implementation(seed, depth, least, l2):
     y, w = random.normal(size=n), random.uniform(0.5, 2, n)
     level = random.integers(0, 3, n).astype(np.int32)
     data = BinnedColumns([number, code], [-1, 4], 255)
-    learner = TreeLearner(data, w, depth, least, l2)
+    learner = TreeLearner(data, w, depth, least * 2**depth, l2)
     trees = learner.fit(level, np.arange(n), 3, y, 0.0, Workers(2))
     found = learner.values(trees, level, 0.0, Workers(1))
     expected = twin([(number, False), (code, True)], level, y, w, depth, least, l2)
@@ -437,7 +437,7 @@ def test_a_single_gate_row_does_not_pass_a_level():
     rules = RoundRules(ScoreScale(0.0, 1.0), 2, 1, 0.5)
     for held, kept in ((1, [False, False]), (2, [True, True])):  # each level moves to its mean, which all rows confirm
         gates = np.where(np.arange(80) % 40 < held, 0, 1)
-        model = LevelModel(TreeLearner(data, np.ones(80), 1, 1.0, 0.0), rules, y, level, np.ones(80), np.arange(80), gates)
+        model = LevelModel(TreeLearner(data, np.ones(80), 1, 2.0, 0.0), rules, y, level, np.ones(80), np.arange(80), gates)
         model.add_round(Workers(1))
         assert model.rounds[0].kept.tolist() == kept
 

@@ -13,16 +13,13 @@ from trueup.audits.text import aligned_lines, excluded_lines, html_page, number,
 from trueup.data.bins import format_date
 from trueup.data.columns import frame_like, to_jsonable
 from trueup.errors import ArgumentError
-from trueup.kernels.levels import order_by_level
 from trueup.learners.level_regression import (
     BinnedColumns,
+    ExternalLearner,
     LevelTrees,
     LineLearner,
     TreeLearner,
     design_matrix,
-    fit_external,
-    min_leaf_rows,
-    predict_external,
 )
 
 if TYPE_CHECKING:
@@ -71,14 +68,14 @@ class TreeSearch:
 
     def __init__(self, table: Table, depth: int, bins: int, min_rows: int) -> None:
         self.name = f"trees of depth {depth}"
-        self.depth, self.least = depth, min_leaf_rows(min_rows, depth)
+        self.depth, self.min_rows = depth, min_rows
         self.features = table.schema.features
         self.data = BinnedColumns([table.columns[feature.name] for feature in self.features], table.schema.levels, bins)
         self.trees: LevelTrees
 
     def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
         """Grow one tree on each level."""
-        learner = TreeLearner(self.data, rows.weight, self.depth, self.least, RIDGE)
+        learner = TreeLearner(self.data, rows.weight, self.depth, self.min_rows, RIDGE)
         self.trees = learner.fit(rows.level, rows.train, rows.levels, rows.residual, 0.0, workers)
         numbered = np.tile(np.arange(self.trees.value.shape[1], dtype=np.float64), (rows.levels, 1))
         self.leaf = learner.values(self.trees._replace(value=numbered), rows.level, 0.0, workers).astype(np.int64)
@@ -183,37 +180,28 @@ class RegressorSearch:
     """Any regressor with the interface of scikit-learn, a new one for each level."""
 
     def __init__(self, table: Table, make: Callable[[], Any], *, weighted: bool) -> None:
-        self.make, self.weighted = make, weighted
+        self.make, self.weighted, self.name = make, weighted, "a regressor"
         columns = [table.columns[feature.name] for feature in table.schema.features]
         self.X = design_matrix(columns, table.schema.levels, len(table))
-        self.name = "a regressor"
 
     def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
         """Fit a regressor on each level."""
-        train, train_starts = order_by_level(rows.level, rows.train, rows.levels)
-        every, starts = order_by_level(rows.level, np.arange(len(rows.level)), rows.levels)
-        shift = np.zeros(len(rows.level))
+        learner = ExternalLearner(self._make_regressor, self.X, rows.weight if self.weighted else None)
+        outcome = rows.residual * rows.unit
+        fitted = learner.fit(rows.level, rows.train, rows.levels, outcome, 0.0, workers)
+        shift = learner.values(fitted, rows.level, 0.0, workers)
+        return np.where(np.isnan(shift), 0.0, shift / rows.unit)
 
-        def fit_level(level: int) -> str:
-            regressor = self.make()
-            if not (hasattr(regressor, "fit") and hasattr(regressor, "predict")):
-                raise ArgumentError(
-                    f"learner must return regressors with fit and predict; it returned {type(regressor).__name__}",
-                    hint="pass a callable, such as lambda: DecisionTreeRegressor(max_depth=2)",
-                    parameter="learner",
-                )
-            own = every[starts[level] : starts[level + 1]]
-            if train_starts[level + 1] > train_starts[level]:
-                shift[own] = self._shifts(regressor, train[train_starts[level] : train_starts[level + 1]], own, rows)
-            return type(regressor).__name__
-
-        self.name = workers.map(fit_level, range(rows.levels))[0]
-        return shift
-
-    def _shifts(self, regressor: Any, train: IntArray, own: IntArray, rows: LevelRows) -> FloatArray:
-        weight = rows.weight[train] if self.weighted else None
-        fit_external(regressor, self.X[train], rows.residual[train] * rows.unit, weight)
-        return predict_external(regressor, self.X[own]) / rows.unit
+    def _make_regressor(self) -> Any:
+        regressor = self.make()
+        if not (hasattr(regressor, "fit") and hasattr(regressor, "predict")):
+            raise ArgumentError(
+                f"learner must return regressors with fit and predict; it returned {type(regressor).__name__}",
+                hint="pass a callable, such as lambda: DecisionTreeRegressor(max_depth=2)",
+                parameter="learner",
+            )
+        self.name = type(regressor).__name__
+        return regressor
 
     def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:  # noqa: ARG002
         """Describe the central 90% of the shifts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 from abc import abstractmethod
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, is_dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -237,6 +237,22 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def _json_parameters(self) -> dict[str, Any]:
         return {name: _to_json(getattr(self, name)) for name in inspect.signature(type(self)).parameters}
+
+
+@dataclass(eq=False, repr=False)
+class SegmentCalibrator(Calibrator):
+    """Base class of calibrators that correct segments, with the parameters they share."""
+
+    prediction: Any = None
+    features: Any = None
+    _: KW_ONLY
+    task: str = "auto"
+    stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
+    categorical: Any = ()
+    classes = None
+    unlabelled: str = "error"
+    random_state: int = 0
+    threads: int | None = None
 
 
 def _to_json(value: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _check_method_params
 
 from trueup.data.columns import check_unique_names, from_array
 from trueup.data.folds import assign_folds
@@ -130,7 +131,7 @@ def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray
         fold = assign_folds(content, strata, int(cv), SEED)
         folds = [(rows[fold != number], rows[fold == number]) for number in range(int(cv))]
     elif hasattr(cv, "split"):
-        splits = cv.split(take_rows(X, rows), y[rows], **take_params(split_params, rows, len(y)))
+        splits = cv.split(take_rows(X, rows), y[rows], **_check_method_params(X, split_params, rows))
         folds = [(rows[train], rows[test]) for train, test in splits]
     else:
         counted = np.zeros(len(y), bool)
@@ -182,7 +183,7 @@ def fit_and_predict(
     own = y[train]
     if reader.classes is not None and (own == own[0]).all():
         return reader.constant(own[0], len(test))  # most classifiers cannot be fitted to one class
-    estimator.fit(take_rows(X, train), own, **take_params(params, train, len(y)))
+    estimator.fit(take_rows(X, train), own, **_check_method_params(X, params, train))
     return reader.read(estimator, take_rows(X, test))
 
 
@@ -191,16 +192,6 @@ def take_rows(X: Any, rows: IntArray, total: int | None = None) -> Any:
     if len(rows) == total:
         return X
     return X.take(rows) if hasattr(X, "column_names") else _safe_indexing(X, rows)  # pyarrow; anything else
-
-
-def take_params(params: Mapping[str, Any], rows: IntArray, total: int) -> dict[str, Any]:
-    """Return some rows of every parameter that has one entry per row."""
-
-    def take(value: Any) -> Any:
-        by_row = hasattr(value, "__len__") and not isinstance(value, (str, bytes, dict)) and len(value) == total
-        return take_rows(value, rows) if by_row else value
-
-    return {name: take(value) for name, value in params.items()}
 
 
 def _row_content(X: Any, rows: IntArray) -> list[AnyArray]:
@@ -226,16 +217,15 @@ def _row_content(X: Any, rows: IntArray) -> list[AnyArray]:
 
 @dataclass(frozen=True)
 class CalibratorColumns:
-    """The columns that the calibrator is fitted on: names and keys of features in X, and unused names for predictions."""
+    """The columns that the calibrator is fitted on: keys of features in X by name, and unused names for predictions."""
 
-    names: tuple[str, ...]
-    keys: tuple[Hashable, ...]
+    features: Mapping[str, Hashable]
     prediction: tuple[str, ...]
 
     def extract(self, X: Any, scores: FloatArray) -> dict[str, Any]:
         """Return predictions and features as a dict of columns."""
         X = _as_array(X)
-        columns = {name: _column(X, key) for name, key in zip(self.names, self.keys, strict=True)}
+        columns = {name: _column(X, key) for name, key in self.features.items()}
         return {**dict(zip(self.prediction, scores.T, strict=True)), **columns}
 
 
@@ -256,7 +246,7 @@ def choose_columns(X: Any, y: FloatArray, task: Task, features: Any, predictions
         while name in keys or name in unused:
             name += "_"
         unused.append(name)
-    return CalibratorColumns(tuple(keys), tuple(keys.values()), tuple(unused))
+    return CalibratorColumns(keys, tuple(unused))
 
 
 def column_keys(X: Any) -> dict[str, Hashable]:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup._validate import check_integer, check_number
 from trueup.calibrators import stopping
-from trueup.calibrators.base import Calibrator, FitResult
+from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.mcgrad.cascade import Cascade
-from trueup.calibrators.mcgrad.estimator import MAX_INTEGER, CascadeGrower, RoundLimits, check_growth
+from trueup.calibrators.mcgrad.estimator import MAX_INTEGER, CascadeGrower, check_growth
 from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, paired_gain
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.threads import Workers
 from trueup.learners.lightgbm import GrowthParameters
+from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import FloatArray, IntArray
-    from trueup.calibrators.stopping import Stopping
     from trueup.data.table import Table
 
 
@@ -42,7 +42,7 @@ MAX_GAIN, SIGNIFICANT_GAIN, ERRORS = 1e-2, 1e-3, 2.0
 
 
 @dataclass(frozen=True)
-class RateTrial:
+class RateTrial(Result):
     """One learning rate: its best number of trees, and their held-out squared error."""
 
     learning_rate: float
@@ -51,7 +51,7 @@ class RateTrial:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Result):
     """The learning rates that were tried, the highest first."""
 
     tried: tuple[RateTrial, ...]
@@ -61,10 +61,6 @@ class Sweep:
         """Return one row per learning rate, as a frame of the library of ``like``; a dict of arrays without it."""
         names = ("learning_rate", "trees", "loss")
         return frame_like({name: np.array([getattr(trial, name) for trial in self.tried]) for name in names}, like)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields as plain data."""
-        return asdict(self)
 
     def __repr__(self) -> str:
         lines = [f"Sweep: learning rate {self.learning_rate:g} was chosen", "   rate  trees  squared error"]
@@ -182,8 +178,8 @@ def _is_large(gain: float, error: float) -> bool:
     return gain > MAX_GAIN or gain - ERRORS * error > SIGNIFICANT_GAIN
 
 
-@dataclass(eq=False, repr=False)
-class DepthTwo(Calibrator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class DepthTwo(SegmentCalibrator):
     """Calibrate predictions on every group by one ensemble of depth-2 trees, without a choice of score levels.
 
     Trees over the score and the features are added to the score and lower its squared error. They are kept only if they
@@ -220,14 +216,8 @@ class DepthTwo(Calibrator):
         against overfitting.
     saturation : bool
         Whether to measure the gain of a second pass; takes about as long as the fit.
-    categorical : column names
-        Numeric columns to be treated as categories.
-    unlabelled : {"error", "drop"}
-        What to do with rows without an outcome.
-    random_state : int
-        Makes the fit reproducible, whatever the number of threads.
-    threads : int, optional
-        By default the number of cores.
+    categorical, unlabelled, random_state, threads
+        As in `trueup.MCGrad`.
 
     Attributes
     ----------
@@ -263,12 +253,6 @@ class DepthTwo(Calibrator):
     True
     """
 
-    classes = None
-
-    prediction: Any = None
-    features: Any = None
-    _: KW_ONLY
-    task: str = "auto"
     learning_rate: float | None = None
     trees: int | None = None
     patience: int = 50
@@ -276,12 +260,7 @@ class DepthTwo(Calibrator):
     min_rows: float = 20.0
     l2: float = 20.0
     bins: int = 63
-    stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
     saturation: bool = True
-    categorical: Any = ()
-    unlabelled: str = "error"
-    random_state: int = 0
-    threads: int | None = None
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
         self._check_parameters(table)
@@ -290,10 +269,10 @@ class DepthTwo(Calibrator):
         growth = GrowthParameters(
             "squared", 1, 2, 4, FIXED_RATE, self.feature_fraction, self.l2, self.min_rows,
             bins=self.bins, seed=int(self.random_state),
+            trees=self.trees or (FIXED_TREES if fixed else MAX_TREES), patience=self.patience,
         )  # fmt: skip
-        limits = RoundLimits(self.trees or (FIXED_TREES if fixed else MAX_TREES), self.patience)
         grower = CascadeGrower(
-            rows, stopping.task_loss("regression"), splits, growth, limits, stopping.scale_weights(rows.weight, len(table)),
+            rows, stopping.task_loss("regression"), splits, growth, stopping.scale_weights(rows.weight, len(table)),
             Workers(self.threads), progress, rescale=False,
         )  # fmt: skip
         evaluated = grower.evaluated_rows

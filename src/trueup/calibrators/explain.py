@@ -13,6 +13,7 @@ import numpy as np
 from trueup.calibrators.stopping import apply_link
 from trueup.data.bins import segment_column
 from trueup.data.columns import format_number, frame_like
+from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -103,7 +104,7 @@ def shorten(text: str, width: int) -> str:
 
 
 @dataclass(frozen=True)
-class Contribution:
+class Contribution(Result):
     """What one set of conditions added to a prediction."""
 
     condition: str  # "country=BR & 0.1 < prediction <= 0.3", or the rescaling
@@ -112,7 +113,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class RowExplanation:
+class RowExplanation(Result):
     """The change of one prediction; the contributions to an output add up to the change of its logit."""
 
     before: float | tuple[float, ...]  # the prediction; one per class
@@ -127,10 +128,6 @@ class RowExplanation:
             name: np.array([getattr(term, name) for term in self.contributions], object) for name in ("condition", "output")
         }
         return frame_like({**columns, "change": np.array([term.change for term in self.contributions])}, like)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
 
     def lines(self) -> list[tuple[str, str, str]]:
         """Return condition, classes and change of each contribution; equal changes of several classes share a line."""

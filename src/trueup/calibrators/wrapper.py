@@ -15,7 +15,13 @@ from sklearn.utils import check_array, column_or_1d, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _raise_for_params, process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import assert_all_finite, check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import (
+    _check_method_params,
+    assert_all_finite,
+    check_is_fitted,
+    has_fit_parameter,
+    validate_data,
+)
 
 from trueup._validate import check_choice
 from trueup.calibrators import crossfit
@@ -182,7 +188,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         order = np.argsort(predicted)
         # The estimator is fitted after its clones: the first of them raises for what it does not accept.
         fitted = clone(estimator).fit(
-            crossfit.take_rows(X, rows, len(y)), y[rows], **crossfit.take_params(fit_params, rows, len(y))
+            crossfit.take_rows(X, rows, len(y)), y[rows], **_check_method_params(X, fit_params, rows)
         )
         return fitted, predicted[order], np.concatenate(scores)[order]
 
@@ -200,7 +206,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         names = [f"prediction of {label}" for label in labels] if several else ["prediction"]
         columns = crossfit.choose_columns(X, code.astype(np.float64), task, features, names)
         names = list(columns.prediction)
-        roles: dict[str, Any] = {"prediction": names if several else names[0], "features": list(columns.names)}
+        roles: dict[str, Any] = {"prediction": names if several else names[0], "features": list(columns.features)}
         if "categorical" in own:
             roles["categorical"] = crossfit.find_columns(own["categorical"], X, "categorical")
         calibrator.set_params(**{name: value for name, value in roles.items() if name in own})

@@ -19,7 +19,7 @@ from trueup.kernels.sorting import order_statistics
 from trueup.kernels.trees import ARRAY_TYPES, Forest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray, UInt8Array
     from trueup.kernels.threads import Workers
@@ -95,11 +95,6 @@ def level_edges(scores: FloatArray, weight: FloatArray, levels: int, least: floa
     return np.unique(np.array(edges, np.float64))
 
 
-def min_leaf_rows(min_rows: float, depth: int) -> float:
-    """Return the minimum number of rows of a leaf, on levels of at least ``min_rows`` rows."""
-    return min(MIN_LEAF_ROWS, min_rows / 2.0**depth)
-
-
 @dataclass(eq=False)
 class TreeLearner:
     """One regression tree of small depth per level, by least squares on binned features; its values add to the score."""
@@ -107,7 +102,7 @@ class TreeLearner:
     data: BinnedColumns
     weight: FloatArray
     depth: int
-    min_leaf_rows: float
+    min_rows: float  # of a level
     l2: float
 
     def fit(
@@ -116,6 +111,7 @@ class TreeLearner:
         """Grow one tree on the residuals of the rows of each level."""
         order, starts = order_by_level(level, rows, levels)
         target, shape = y - F, (levels, 2 ** (self.depth + 1) - 1)
+        leaf_rows = min(MIN_LEAF_ROWS, self.min_rows / 2.0**self.depth)
         trees = LevelTrees(
             np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.uint8), np.zeros(shape)
         )
@@ -127,7 +123,7 @@ class TreeLearner:
         workers.map(
             lambda start: grow_levels(
                 largest[start::batches], order, starts, self.data.codes, self.data.counts, self.data.categorical, target,
-                self.weight, float(self.min_leaf_rows), float(self.l2), *trees,
+                self.weight, leaf_rows, float(self.l2), *trees,
             ),
             range(batches),
         )  # fmt: skip
@@ -283,29 +279,65 @@ def _mean_and_deviation(column: FloatArray, weight: FloatArray) -> tuple[float, 
     return mean * unit, spread or 1.0
 
 
-def fit_external(regressor: Any, X: FloatArray, y: FloatArray, weight: FloatArray | None) -> Any:
-    """Fit a regressor of another library to the rows of a level."""
-    weights = {} if weight is None else {"sample_weight": weight}
-    try:
-        return regressor.fit(X, y, **weights)
-    except (TypeError, ValueError) as error:
-        raise TrueupError(
-            f"{type(regressor).__name__} could not be fitted to a level of {len(y):,} rows: "
-            f"{(str(error).splitlines() or [''])[0]}",
-            hint="increase min_rows; fill in missing numbers; or leave out weights if it does not support them",
-        ) from error
+@dataclass(eq=False)
+class ExternalLearner:
+    """A regressor of another library per level, fitted to the outcomes in threads."""
+
+    make: Callable[[], Any]  # returns an unfitted regressor
+    X: FloatArray  # the features of all rows, as `design_matrix` returns them
+    weight: FloatArray | None
+    name: str = "a regressor"
+
+    def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: Any, workers: Workers) -> list[Any]:  # noqa: ARG002
+        """Fit a regressor to the outcomes of each level; None on levels without rows."""
+        order, starts = order_by_level(level, rows, levels)
+
+        def fit_level(v: int) -> Any:
+            own = order[starts[v] : starts[v + 1]]
+            if not len(own):
+                return None
+            regressor, weights = self.make(), {} if self.weight is None else {"sample_weight": self.weight[own]}
+            try:
+                regressor.fit(self.X[own], y[own], **weights)
+            except (TypeError, ValueError) as error:
+                raise TrueupError(
+                    f"{type(regressor).__name__} could not be fitted to a level of {len(own):,} rows: "
+                    f"{(str(error).splitlines() or [''])[0]}",
+                    hint="increase min_rows; fill in missing numbers; or leave out weights if it does not support them",
+                ) from error
+            return regressor
+
+        return workers.map(fit_level, range(levels))
+
+    def values(self, fitted: Sequence[Any], level: Int32Array, F: FloatArray | float, workers: Workers) -> FloatArray:
+        """Return the distance of the prediction of its level from the score of every row; NaN if there is none."""
+        return predict_levels(fitted, self.X, level, workers) - F
+
+    def keep(self, fitted: Sequence[Any], kept: BoolArray) -> list[Any]:
+        """Return the regressors of the kept levels, None for the others."""
+        return [regressor if keep else None for regressor, keep in zip(fitted, kept, strict=True)]
 
 
-def predict_external(regressor: Any, X: FloatArray) -> FloatArray:
-    """Return the predictions of a regressor of another library; raise unless they are one finite number per row."""
-    values = np.asarray(regressor.predict(X), np.float64)
-    if values.shape != (len(X),) or not np.isfinite(values).all():
-        raise TrueupError(
-            f"{type(regressor).__name__} must predict one finite number per row; "
-            f"got shape {values.shape} for {len(X):,} rows, finite {np.isfinite(values).all()}",
-            hint="use an outcome and features it supports, or another regressor",
-        )
-    return values
+def predict_levels(fitted: Sequence[Any], X: FloatArray, level: Int32Array, workers: Workers) -> FloatArray:
+    """Predict every row by the regressor of its level, one finite number per row; NaN if there is none."""
+    order, starts = order_by_level(level, np.arange(len(level)), len(fitted))
+    out = np.full(len(level), np.nan)
+
+    def predict_level(v: int) -> None:
+        own = order[starts[v] : starts[v + 1]]
+        if not len(own) or fitted[v] is None:
+            return
+        values = np.asarray(fitted[v].predict(X[own]), np.float64)
+        if values.shape != (len(own),) or not np.isfinite(values).all():
+            raise TrueupError(
+                f"{type(fitted[v]).__name__} must predict one finite number per row; "
+                f"got shape {values.shape} for {len(own):,} rows, finite {np.isfinite(values).all()}",
+                hint="use an outcome and features it supports, or another regressor",
+            )
+        out[own] = values
+
+    workers.map(predict_level, range(len(fitted)))
+    return out
 
 
 def design_matrix(columns: Sequence[AnyArray], levels: Sequence[int], rows: int) -> FloatArray:

@@ -64,25 +64,27 @@ def release_memory() -> None:
 
 @dataclass(frozen=True)
 class GrowthParameters:
-    """Parameters of the trees.
+    """Parameters of the trees, and of their number.
 
-    ``depth`` None is unlimited; ``outputs`` counts the prediction columns, each with trees of its own; ``monotone`` lets no
-    tree decrease in the prediction. With several ``machines``, each process grows every tree from its own rows over the
-    connections of `connect_workers`; the trees are those of one process, except for categories of more than 100 levels:
-    LightGBM then uses the number of rows per level, which several machines estimate by shares of the hessians.
+    With several ``machines``, each process grows every tree from its own rows over the connections of `connect_workers`;
+    the trees are those of one process, except for categories of more than 100 levels: LightGBM then uses the number of rows
+    per level, which several machines estimate by shares of the hessians.
     """
 
     loss: Loss
-    outputs: int = 1
-    depth: int | None = 2
+    outputs: int = 1  # prediction columns, each with trees of its own
+    depth: int | None = 2  # None is unlimited
     leaves: int = 4
     learning_rate: float = 0.2
     feature_fraction: float = 0.5
     l2: float = 1.0
     min_hessian: float = 5.0
-    monotone: bool = False
+    monotone: bool = False  # no tree decreases in the prediction
     bins: int = 63
     seed: int = 0
+    trees: int = 100  # maximum of each model and round
+    patience: int = 20  # number of trees without improvement after which a round stops growing
+    finer: float | None = None  # a lower learning rate that the first round also tries if few trees are enough
     threads: int = 1
     machines: int = 1
 

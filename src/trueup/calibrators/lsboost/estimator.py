@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,31 +15,30 @@ from sklearn.base import clone
 
 from trueup._validate import check_choice, check_integer, check_number
 from trueup.calibrators import stopping
-from trueup.calibrators.base import Calibrator, FitResult
+from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.lsboost.levelsets import (
     ExternalLevelSets,
     LevelRound,
     LevelSets,
     LineSlopes,
     ScoreScale,
-    predict_levels,
 )
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.stopping import CrossValidation, History, count_rounds
 from trueup.data.frame import NO_PREDICTION, describe_rows, read_like
 from trueup.errors import ArgumentError, DataError
-from trueup.kernels.levels import NO_LEARNER, order_by_level
+from trueup.kernels.levels import NO_LEARNER
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import join_forests
 from trueup.learners import level_regression
-from trueup.learners.level_regression import BinnedColumns, LineLearner, TreeLearner
+from trueup.learners.level_regression import BinnedColumns, ExternalLearner, LineLearner, TreeLearner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
+    from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.map import Map
-    from trueup.calibrators.stopping import Split, Stopping, TaskLoss
+    from trueup.calibrators.stopping import Split, TaskLoss
     from trueup.data.table import Table
 
 PATIENCE = 10  # rounds without a lower held-out loss after which the search stops
@@ -52,8 +51,8 @@ MAX_SCORE = 1e300  # absolute value of a real score
 GATE_FOLDS = 4  # a different one of these folds of the training rows evaluates the learners of each round
 
 
-@dataclass(eq=False, repr=False)
-class LSBoost(Calibrator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class LSBoost(SegmentCalibrator):
     """Regress the outcome on the features, level set by level set of the score, until no level can be improved.
 
     Each round groups rows by their score and fits one small regression per group; if it lowers the squared error, the group
@@ -125,12 +124,6 @@ class LSBoost(Calibrator):
     True
     """
 
-    classes = None
-
-    prediction: Any = None
-    features: Any = None
-    _: KW_ONLY
-    task: str = "auto"
     learner: Any = "tree"
     depth: int = 3
     levels: int = 10
@@ -144,11 +137,6 @@ class LSBoost(Calibrator):
     alpha: float | None = None
     bound: float = 1.0
     limits: Any = None
-    stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
-    categorical: Any = ()
-    unlabelled: str = "error"
-    random_state: int = 0
-    threads: int | None = None
 
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """Yield the predictions after 0 rounds (rounded, if levels are equal), 1 round, and so on up to the last."""
@@ -230,12 +218,19 @@ class LSBoost(Calibrator):
         columns = [table.columns[feature.name] for feature in table.schema.features]
         levels, literal = table.schema.levels, self.alpha is not None
         if not isinstance(self.learner, str):
-            return ExternalLearner(self.learner, columns, levels, weight, int(self.random_state))
+            X = level_regression.design_matrix(columns, levels, len(table))
+            varies = bool((weight != weight[0]).any())
+            return ExternalLearner(self._make_regressor, X, weight if varies else None, type(self.learner).__name__)
         data, l2 = BinnedColumns(columns, levels, self.bins), 0.0 if literal else float(self.l2)
         if self.learner == "linear":
             return LineLearner(data, weight, l2)
-        leaf_rows = 0.0 if literal else level_regression.min_leaf_rows(self.min_rows, self.depth)
-        return TreeLearner(data, weight, self.depth, leaf_rows, l2)
+        return TreeLearner(data, weight, self.depth, 0.0 if literal else self.min_rows, l2)
+
+    def _make_regressor(self) -> Any:
+        regressor = clone(self.learner)
+        if regressor.get_params().get("random_state", 0) is None:
+            regressor.set_params(random_state=int(self.random_state))
+        return regressor
 
     def _run_algorithm_1(self, search: LevelSearch) -> tuple[int, list[tuple[float, float, float]], str]:
         """Run Algorithm 1: stop when a round lowers the error by less than alpha / (2 bound), and drop that round."""
@@ -419,8 +414,7 @@ def make_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...])
     """Return the first ``rounds`` rounds of all models as one map; without rounds all models are the same."""
     scale, learner = models[0].rules.scale, models[0].learner
     if isinstance(learner, ExternalLearner):
-        name = type(learner.estimator).__name__
-        return ExternalLevelSets(scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), name)
+        return ExternalLevelSets(scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), learner.name)
     models = models if rounds else models[:1]
     steps = [step for model in models for step in model.rounds[:rounds]]
     edges = [step.edges for step in steps]
@@ -435,41 +429,6 @@ def make_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...])
     edges_at = np.cumsum([0, *map(len, edges)], dtype=np.int64)
     all_edges = np.concatenate([np.zeros(0), *edges])
     return LevelSets(scale, levels, len(models), rounds, edges_at, all_edges, learner_index, learners)
-
-
-class ExternalLearner:
-    """Any scikit-learn regressor, a clone per level, fitted in threads."""
-
-    def __init__(
-        self, estimator: Any, columns: Sequence[AnyArray], levels: Sequence[int], weight: FloatArray, seed: int
-    ) -> None:
-        self.estimator, self.weight, self.seed = estimator, weight, seed
-        self.X = level_regression.design_matrix(columns, levels, len(weight))
-        self.weighted = bool((weight != weight[0]).any())
-
-    def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:  # noqa: ARG002
-        """Fit a clone to the outcomes of each level; None on levels without rows."""
-        order, starts = order_by_level(level, rows, levels)
-
-        def fit_level(v: int) -> Any:
-            own = order[starts[v] : starts[v + 1]]
-            if not len(own):
-                return None
-            regressor = clone(self.estimator)
-            if regressor.get_params().get("random_state", 0) is None:
-                regressor.set_params(random_state=self.seed)
-            weight = self.weight[own] if self.weighted else None
-            return level_regression.fit_external(regressor, self.X[own], y[own], weight)
-
-        return workers.map(fit_level, range(levels))
-
-    def values(self, fitted: Sequence[Any], level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
-        """Return the distance of the fit of its level from the score of every row."""
-        return predict_levels(fitted, self.X, level, workers) - F
-
-    def keep(self, fitted: Sequence[Any], kept: BoolArray) -> list[Any]:
-        """Return the regressors of the kept levels, None for the others."""
-        return [regressor if keep else None for regressor, keep in zip(fitted, kept, strict=True)]
 
 
 @dataclass(eq=False)

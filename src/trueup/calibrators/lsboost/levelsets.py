@@ -20,7 +20,7 @@ from trueup.calibrators.stopping import count_rounds
 from trueup.kernels import levels as kernel
 from trueup.kernels.levels import NO_LEARNER, LevelProgram
 from trueup.kernels.threads import Workers
-from trueup.learners.level_regression import design_matrix, predict_external
+from trueup.learners.level_regression import design_matrix, predict_levels
 from trueup.metrics.levelsets import discretize
 
 if TYPE_CHECKING:
@@ -302,20 +302,6 @@ def _unpack_lines(blobs: Mapping[str, bytes], schema: Schema) -> LineSlopes:
     finite = np.isfinite(centre).all() and np.isfinite(scale).all() and np.isfinite(flat).all()
     require(bool(finite and (scale > 0).all()), "its lines have values that are not finite")
     return LineSlopes(place, centre, scale, flat.reshape(-1, width))
-
-
-def predict_levels(fitted: Sequence[Any], X: FloatArray, level: Int32Array, workers: Workers) -> FloatArray:
-    """Predict every row by the regressor of its level; NaN if there is none."""
-    order, starts = kernel.order_by_level(level, np.arange(len(level)), len(fitted))
-    out = np.full(len(level), np.nan)
-
-    def predict_level(v: int) -> None:
-        own = order[starts[v] : starts[v + 1]]
-        if len(own) and fitted[v] is not None:
-            out[own] = predict_external(fitted[v], X[own])
-
-    workers.map(predict_level, range(len(fitted)))
-    return out
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from scipy.special import expit
 
 from trueup._validate import check_integer, check_number
 from trueup.calibrators import stopping
-from trueup.calibrators.base import Calibrator, FitResult
+from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound, Checkpoint, fingerprint_table
 from trueup.calibrators.stopping import CrossValidation, History, hold_out_last, task_loss
 from trueup.cluster.communicator import SINGLE_PROCESS
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from trueup._types import FloatArray, IntArray
-    from trueup.calibrators.stopping import Split, Stopping, TaskLoss
+    from trueup.calibrators.stopping import Split, TaskLoss
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Schema, Table
@@ -51,8 +51,8 @@ MAX_LEAD = 20  # trees by which a fold may be ahead of the others
 FEW_TREES = 40  # a first round of fewer trees also tries the lower learning rate
 
 
-@dataclass(eq=False, repr=False)
-class MCGrad(Calibrator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class MCGrad(SegmentCalibrator):
     """Calibrate predictions on every segment: boosted trees over the features and the prediction itself.
 
     Each round fits trees to the residuals of the score before it, with that score among the features, and is kept only if
@@ -150,10 +150,6 @@ class MCGrad(Calibrator):
     (20000,)
     """
 
-    prediction: Any = None
-    features: Any = None
-    _: KW_ONLY
-    task: str = "auto"
     depth: int | None = 2
     leaves: int | None = None
     learning_rate: float | None = None
@@ -163,13 +159,8 @@ class MCGrad(Calibrator):
     bins: int = 63
     rounds: int | None = None
     trees: int | None = None
-    stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
     monotone: bool = False
-    categorical: Any = ()
     classes: Any = None
-    unlabelled: str = "error"
-    random_state: int = 0
-    threads: int | None = None
     engine: str = "auto"
     resume: str | os.PathLike[str] | None = None
 
@@ -180,8 +171,8 @@ class MCGrad(Calibrator):
         if self.resume is not None:
             checkpoint = self._checkpoint(growth, {**fingerprint_table(rows), "training rows": len(table)})
         grower = CascadeGrower(
-            rows, task_loss(table.schema.task), splits, growth, self._round_limits(growth),
-            stopping.scale_weights(rows.weight, len(table)), Workers(self.threads), progress,
+            rows, task_loss(table.schema.task), splits, growth, stopping.scale_weights(rows.weight, len(table)),
+            Workers(self.threads), progress,
             given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
         )  # fmt: skip
         evaluated, most = grower.evaluated_rows, self._max_rounds()
@@ -209,8 +200,7 @@ class MCGrad(Calibrator):
     def _checkpoint(self, growth: GrowthParameters, content: Mapping[str, Any]) -> Checkpoint:
         """Return the file of finished rounds, identified by the parameters (but the number of rounds) and the rows."""
         assert self.resume is not None
-        parameters = {**asdict(growth), **asdict(self._round_limits(growth))}
-        identity = {name: value for name, value in parameters.items() if name not in ("threads", "machines")}
+        identity = {name: value for name, value in asdict(growth).items() if name not in ("threads", "machines")}
         identity |= {"method": type(self).__name__, "stopping": self._json_parameters()["stopping"], **content}
         return Checkpoint(self.resume, identity)
 
@@ -242,10 +232,6 @@ class MCGrad(Calibrator):
     def _max_rounds(self) -> int:
         return self.rounds or (FIXED_ROUNDS if self.stopping is None else MAX_ROUNDS)
 
-    def _round_limits(self, growth: GrowthParameters) -> RoundLimits:
-        finer = FINER_RATE if self.learning_rate is None and growth.learning_rate > FINER_RATE else None
-        return RoundLimits(self.trees or (FIXED_TREES if self.stopping is None else MAX_TREES), TREE_PATIENCE, finer)
-
     def _growth_parameters(self, schema: Schema) -> GrowthParameters:
         """Validate all parameters and return those of the trees."""
         outputs = len(schema.prediction)
@@ -256,6 +242,8 @@ class MCGrad(Calibrator):
         return GrowthParameters(
             task_loss(schema.task).name, outputs, self.depth, leaves, rate, self.feature_fraction, self.l2,
             self.min_hessian, self.monotone, self.bins, int(self.random_state),
+            self.trees or (FIXED_TREES if self.stopping is None else MAX_TREES), TREE_PATIENCE,
+            finer=FINER_RATE if self.learning_rate is None and rate > FINER_RATE else None,
         )  # fmt: skip
 
     def _check_parameters(self, outputs: int) -> None:
@@ -297,15 +285,6 @@ def check_growth(calibrator: Any) -> None:
     calibrator._check_stopping()
 
 
-@dataclass(frozen=True)
-class RoundLimits:
-    """When a round stops growing."""
-
-    trees: int  # maximum of each model
-    patience: int  # number of trees without improvement
-    finer: float | None = None  # a lower learning rate that the first round also tries if few trees are enough
-
-
 @dataclass(eq=False)
 class CascadeGrower:
     """One cascade per split, grown together round by round.
@@ -318,7 +297,6 @@ class CascadeGrower:
     loss: TaskLoss
     splits: Sequence[Split]
     growth: GrowthParameters
-    limits: RoundLimits
     weight: FloatArray | None  # as returned by `scale_weights`
     workers: Workers
     progress: Callable[[int, int], None] | None = None  # called with trees of the round so far and at most
@@ -397,15 +375,15 @@ class CascadeGrower:
         """Grow the same numbers of rounds and trees once more, on all rows."""
         grower = replace(self, splits=hold_out_last(len(self.y)), binned=self.binned, given=())
         for round_ in kept:
-            grower.limits = RoundLimits(round_.trees, round_.trees)
+            grower.growth = replace(grower.growth, trees=round_.trees, finer=None)
             grower.grow(round_.theta)
         return tuple(grower.rounds)
 
     def grow(self, theta: float | None = None) -> None:
         """Grow one more round, with the best factor or with a given one."""
         forests, trees, lowest = self._grow_forests(self.growths)
-        if self.limits.finer is not None and not self.rounds and trees < FEW_TREES:
-            finer = self._grow_forests([replace(growth, learning_rate=self.limits.finer) for growth in self.growths])
+        if self.growth.finer is not None and not self.rounds and trees < FEW_TREES:
+            finer = self._grow_forests([replace(growth, learning_rate=self.growth.finer) for growth in self.growths])
             forests, trees, lowest = min((forests, trees, lowest), finer, key=lambda candidate: candidate[2])
         self._apply_round(forests, trees, theta)
 
@@ -475,16 +453,16 @@ class CascadeGrower:
         """
         mass = [float(len(s.valid) if self.weight is None else self.weight[s.valid].sum()) for s in self.splits]
         if not self._has_held_out:
-            self._fold_workers.map(partial(TreeGrower.grow, trees=self.limits.trees), growers)
-            return self.limits.trees, 0.0
+            self._fold_workers.map(partial(TreeGrower.grow, trees=self.growth.trees), growers)
+            return self.growth.trees, 0.0
         if self.communicator.size > 1:
             return self._grow_trees_distributed(growers, np.array(mass))
-        search = _TreeSearch(mass, self.limits)
+        search = _TreeSearch(mass, self.growth)
         running: dict[Future[list[float]], int] = {}
         with ThreadPoolExecutor(min(self.workers.threads, len(growers)), initializer=lightgbm.silence) as pool:
             while True:
                 for fold in search.next_folds(set(running.values()), self.workers.threads - len(running)):
-                    count = min(TREES_PER_STEP, self.limits.trees - len(search.losses[fold]))
+                    count = min(TREES_PER_STEP, self.growth.trees - len(search.losses[fold]))
                     running[pool.submit(growers[fold].grow, count)] = fold
                 if not running:
                     break
@@ -493,15 +471,15 @@ class CascadeGrower:
                 if search.finished():
                     break
                 if self.progress is not None:
-                    self.progress(search.seen, self.limits.trees)
+                    self.progress(search.seen, self.growth.trees)
         return search.best, search.lowest
 
     def _grow_trees_distributed(self, growers: Sequence[TreeGrower], local_mass: FloatArray) -> tuple[int, float]:
         """Grow a few trees of every fold in turn, then average the losses over all workers."""
         mass = self.communicator.all_reduce_sum(local_mass)
-        search = _TreeSearch(mass.tolist(), self.limits)
+        search = _TreeSearch(mass.tolist(), self.growth)
         while True:
-            count = min(TREES_PER_STEP, self.limits.trees - search.seen)
+            count = min(TREES_PER_STEP, self.growth.trees - search.seen)
             losses = np.array([grower.grow(count) or [0.0] * count for grower in growers])  # 0 without held-out rows
             sums = self.communicator.all_reduce_sum((local_mass[:, None] * losses).ravel()).reshape(losses.shape)
             for fold, means in enumerate(sums / np.where(mass > 0, mass, 1.0)[:, None]):
@@ -509,21 +487,21 @@ class CascadeGrower:
             if search.finished():
                 return search.best, search.lowest
             if self.progress is not None:
-                self.progress(search.seen, self.limits.trees)
+                self.progress(search.seen, self.growth.trees)
 
 
 class _TreeSearch:
     """The losses of all folds after each tree, and the number of trees that is best for all folds together."""
 
-    def __init__(self, mass: Sequence[float], limits: RoundLimits) -> None:
-        self.mass, self.limits = mass, limits
+    def __init__(self, mass: Sequence[float], growth: GrowthParameters) -> None:
+        self.mass, self.growth = mass, growth
         self.losses: list[list[float]] = [[] for _ in mass]
         self.seen, self.best, self.lowest = 0, 0, np.inf
 
     def next_folds(self, running: set[int], free: int) -> list[int]:
         """Return the folds to continue: those with the fewest trees, none too far ahead of the others."""
         grown = [len(losses) for losses in self.losses]
-        most = min(self.limits.trees, min(grown) + MAX_LEAD)
+        most = min(self.growth.trees, min(grown) + MAX_LEAD)
         waiting = sorted((count, fold) for fold, count in enumerate(grown) if fold not in running and count < most)
         return [fold for _, fold in waiting[:free]]
 
@@ -534,6 +512,6 @@ class _TreeSearch:
             self.seen += 1
             if loss < self.lowest - stopping.LOSS_TOLERANCE * abs(self.lowest) or self.best == 0:
                 self.best, self.lowest = self.seen, loss
-            if self.seen - self.best >= self.limits.patience:
+            if self.seen - self.best >= self.growth.patience:
                 return True
-        return self.seen >= self.limits.trees
+        return self.seen >= self.growth.trees

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray, UInt64Array
     from trueup.calibrators.mcgrad.cascade import CascadeRound
-    from trueup.calibrators.mcgrad.estimator import MCGrad, RoundLimits
+    from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
@@ -95,7 +95,6 @@ class FitPlan:
     """What workers must know to fit a round; sent to them."""
 
     growth: GrowthParameters
-    limits: RoundLimits
     rule: CrossValidation | Holdout | None  # how rows are held out; None also if there are validation rows
     max_rounds: int
     patience: int
@@ -128,7 +127,7 @@ def fit_partitioned(
         validation = calibrator._read_labelled(rule.data, rule.outcome, rule.sample_weight, sample.schema)
         stopping.warn_if_trained_on(sample, validation, task_loss(schema.task), stacklevel=5)
     plan = FitPlan(
-        growth, calibrator._round_limits(growth), rule if isinstance(rule, (CrossValidation, Holdout)) else None,
+        growth, rule if isinstance(rule, (CrossValidation, Holdout)) else None,
         max_rounds, max_rounds if rule is None else rule.patience, calibrator.threads, sample, validation, summary.digest,
     )  # fmt: skip
     if isinstance(partitions, ScanPartitions):
@@ -242,7 +241,7 @@ def _make_grower(
     elif plan.rule is not None:
         splits = stopping.split_rows(table, plan.rule, plan.growth.seed, partial(_assign_folds, sizes), communicator)
     return CascadeGrower(
-        joined, task_loss(table.schema.task), splits, plan.growth, plan.limits,
+        joined, task_loss(table.schema.task), splits, plan.growth,
         stopping.scale_weights(joined.weight, len(table), communicator),
         Workers(plan.threads or communicator.threads), plan.progress, communicator=communicator,
         given=rounds, sample=plan.sample,
