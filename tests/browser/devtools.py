@@ -280,9 +280,3 @@ class Page:
         """Print on A4."""
         paper = {"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": True, "printBackground": True}
         return base64.b64decode(self.call("Page.printToPDF", **paper, **settings)["data"])
-
-    def shot(self, path: Path) -> Path:
-        """Save a screenshot of the whole page."""
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(data))
-        return path

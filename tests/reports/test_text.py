@@ -12,7 +12,7 @@ from trueup.audits.audit import Source
 from trueup.reports.compare import compared_sentences, compared_step
 from trueup.reports.page import render
 from trueup.reports.profiles import Vocabulary
-from trueup.reports.text import count_text, detectable_shifts, next_step, next_step_after_fix, summarize
+from trueup.reports.text import count_text, detectable_shifts, next_step, summarize
 
 
 def make_rows(seed: int, *, factor: float = 1.0, n: int = 12_000):
@@ -36,6 +36,12 @@ def miscalibrated():
 @pytest.fixture(scope="module")
 def calibrated():
     return audit_rows(make_rows(0))
+
+
+@pytest.fixture(scope="module")
+def fixed(miscalibrated):
+    """Return an audit of the rows of `miscalibrated` that finds nothing."""
+    return replace(miscalibrated, columns=miscalibrated.columns | {"p_adjusted": np.ones(len(miscalibrated))})
 
 
 def test_summary_names_the_strongest_evidence_and_the_largest_error(miscalibrated):
@@ -63,28 +69,28 @@ def test_summary_of_one_finding_is_singular(calibrated):
     assert "largest" not in summarize(single)  # it is the one with the strongest evidence
 
 
-def test_a_fix_that_works_is_recommended(miscalibrated, calibrated):
+def test_a_fix_that_works_is_recommended(miscalibrated, fixed):
     def text(name):
-        return next_step_after_fix(name, miscalibrated, calibrated).text
+        return compared_step({"raw": miscalibrated, name: fixed}).text
 
     assert text("fixed").startswith("Next: use fixed, provided that these rows were not used for the fit")
     assert text("after MCGrad").startswith("Next: use the scores after MCGrad, provided")
     assert text("after").startswith("Next: use the corrected scores, provided")
 
 
-def test_a_fix_that_makes_things_worse_is_not_recommended(miscalibrated, calibrated):
-    text = next_step_after_fix("fixed", calibrated, miscalibrated).text
+def test_a_fix_that_makes_things_worse_is_not_recommended(miscalibrated, fixed):
+    text = compared_step({"raw": fixed, "fixed": miscalibrated}).text
     count = miscalibrated.rejected
     assert text == f"Next: do not use fixed yet. {count} segments are miscalibrated, compared with 0 before."
 
 
 def test_remaining_miscalibrated_segments_are_counted(miscalibrated):
-    text = next_step_after_fix("fixed", miscalibrated, miscalibrated).text
+    text = compared_step({"raw": miscalibrated, "fixed": miscalibrated}).text
     assert f"{miscalibrated.rejected} segments are still miscalibrated" in text
 
 
 def test_two_calibrated_scores_need_no_correction(calibrated):
-    assert "no correction is needed" in next_step_after_fix("fixed", calibrated, calibrated).text
+    assert "no correction is needed" in compared_step({"raw": calibrated, "fixed": calibrated}).text
 
 
 def test_comparison_of_different_rows_is_announced(miscalibrated):
@@ -134,7 +140,7 @@ def test_sentences_use_the_vocabulary(miscalibrated, calibrated):
     assert text.startswith(f"{miscalibrated.rejected} of {miscalibrated.tested} groups are miscalibrated")
     assert " patients): event rate 0." in text
     assert ", predicted rate 0." in text
-    step = next_step_after_fix("fixed", miscalibrated, miscalibrated, vocabulary)
+    step = compared_step({"raw": miscalibrated, "fixed": miscalibrated}, vocabulary)
     assert "segment" not in text + step.text + " ".join(detectable_shifts(calibrated, vocabulary))
 
 
@@ -147,8 +153,7 @@ def test_sentences_use_the_vocabulary(miscalibrated, calibrated):
         (("afterpay", "beforehand"), "{} segments miscalibrated with afterpay, 0 with beforehand"),
     ],
 )
-def test_headline_of_a_comparison_fits_the_names(miscalibrated, names, headline):
-    fixed = replace(miscalibrated, columns=miscalibrated.columns | {"p_adjusted": np.ones(len(miscalibrated))})
+def test_headline_of_a_comparison_fits_the_names(miscalibrated, fixed, names, headline):
     pair = dict(zip(names, (miscalibrated, fixed), strict=True))
     assert compared_sentences(pair, Vocabulary())[0] == headline.format(miscalibrated.rejected)
 

@@ -15,7 +15,7 @@ from trueup.reports import model
 from trueup.reports.model import Cell, Column, Figure, Section, TableView, make_table, number_cell, text_cell
 from trueup.reports.plots import curve_axis, ratio_scale
 from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary
-from trueup.reports.text import TIME_WORD, NextStep, count_segments, next_step, next_step_after_fix
+from trueup.reports.text import AUDIT_AGAIN, TIME_WORD, NextStep, count_segments, next_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,11 +44,32 @@ def same_rows(before: Audit, after: Audit) -> bool:
 def compared_step(
     audits: Mapping[str, Audit], vocabulary: Vocabulary = DEFAULT_VOCABULARY, *, training_rows: bool = False
 ) -> NextStep:
-    """Recommend a step after several audits; the first and the last are compared if they may be of the same rows."""
+    """Recommend a step after several audits of the same rows: use the last score, keep the first, or fit again."""
     (_, before), *_, (name, after) = audits.items()
-    if not same_rows(before, after):
+    rows, same = vocabulary.rows, same_rows(before, after)
+    if same and training_rows:
+        return NextStep(
+            f"Next: compare on {rows} that were not used for the fit. These look like the {rows} the model was fitted on; "
+            "results on them are optimistic."
+        )
+    if not same or not after.tested or not (after.rejected or before.rejected):
         return next_step(after, vocabulary)
-    return next_step_after_fix(name, before, after, vocabulary, training_rows=training_rows)
+    scores = f"the scores {name}" if TIME_WORD.match(name) else name
+    scores = "the corrected scores" if name.lower() == "after" else scores
+    remaining = f"{count_segments(after.rejected, vocabulary)} {'is' if after.rejected == 1 else 'are'}"
+    if after.rejected > before.rejected:
+        return NextStep(
+            f"Next: do not use {scores} yet. {remaining} miscalibrated, compared with {before.rejected:,} before."
+        )
+    if after.rejected:
+        return NextStep(
+            f"Next: {remaining} still miscalibrated. Fit again on more {rows}, with the columns that form them among the "
+            f"features, and compare on {rows} that were not used for the fit."
+        )
+    return NextStep(
+        f"Next: use {scores}, provided that these {rows} were not used for the fit: no miscalibration was found. "
+        f"{AUDIT_AGAIN}"
+    )
 
 
 def compared_sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> tuple[str, str]:
@@ -98,7 +119,7 @@ def overall_curves(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[
     probabilities = all(audit.schema.task != "regression" for audit in audits.values())
     axis = curve_axis([audit.overall.curve for audit in audits.values()], probabilities=probabilities, ticks=7)
     items = audits.items()
-    return [model.view_curve(audit, audit.overall, vocabulary, axis, large=True, name=name) for name, audit in items]
+    return [model.view_curve(audit, audit.overall, vocabulary, axis, large=True) | {"audit": name} for name, audit in items]
 
 
 def curve_pairs(page: Page, vocabulary: Vocabulary) -> list[tuple[Cell, list[dict[str, Any]]]]:
@@ -113,7 +134,7 @@ def curve_pairs(page: Page, vocabulary: Vocabulary) -> list[tuple[Cell, list[dic
     for row in (flagged or plotted or segments)[:MAX_PAIRS]:
         axis = curve_axis([f.curve for f in row if f is not None], probabilities=probabilities)
         curves = [
-            model.view_curve(audit, finding, vocabulary, axis, name=name)
+            model.view_curve(audit, finding, vocabulary, axis) | {"audit": name}
             for (name, audit), finding in zip(page.audits.items(), row, strict=True)
             if finding is not None
         ]
@@ -251,15 +272,12 @@ def _corrections(fitted: Model, audits: Sequence[Audit], vocabulary: Vocabulary,
         f"below account for {100 * explanation.explained_share:.0f}% of the squared changes, largest first."
     )
     unit = "weight" if fitted.schema.weight else rows
+    share = f"of the {unit} the model was fitted on"
     columns = [
         Column(vocabulary.segment, lambda c: text_cell(c.segment), kind="name"),
         Column("scores", lambda c: model.interval_cell(c.low, c.high), "range of scores before the fix", "interval"),
         Column(rows, lambda c: model.count_cell(c.rows)),
-        Column(
-            f"share of {unit}",
-            lambda c: number_cell(c.share, f"{100 * c.share:.1f}%"),
-            f"of the {unit} the model was fitted on",
-        ),
+        Column(f"share of {unit}", lambda c: number_cell(c.share, f"{100 * c.share:.1f}%"), share),
         Column("before", lambda c: number_cell(c.before), "mean score before the fix"),
         Column("after", lambda c: number_cell(c.after), "mean score after the fix"),
         Column(vocabulary.observed, lambda c: number_cell(c.observed), "mean outcome"),

@@ -190,32 +190,22 @@ def make_filters(used: Sequence[Sequence[int]], rows: Iterable[int], names: Sequ
     }
 
 
-def ratio_columns(
+def finding_columns(
     audit: Audit, vocabulary: Vocabulary, finding_of: Callable[[Any], Finding] = lambda item: item
 ) -> list[Column]:
-    """Return the columns of observed/expected: the ratio, its interval, and both on an axis."""
-    scale, unadjusted = plots.ratio_scale(audit), f"not adjusted for the number of {vocabulary.segments}"
+    """Return the columns of observed/expected, of its interval, of both on an axis, of the state and of the adjusted p."""
+    scale, count = plots.ratio_scale(audit), f"adjusted for the number of {vocabulary.segments}"
+    level = percent(1 - audit.settings.alpha)
 
     def interval(item: Any) -> Cell:
         return interval_cell(finding_of(item).ratio_low, finding_of(item).ratio_high)
 
     return [
         Column("obs/exp", lambda item: number_cell(finding_of(item).ratio), "observed/expected"),
-        Column(
-            f"{percent(1 - audit.settings.alpha)} interval", interval, f"of observed/expected, {unadjusted}", "interval"
-        ),
+        Column(f"{level} interval", interval, f"of observed/expected, not {count}", "interval"),
         Column(scale.text, lambda item: ratio_cell(audit, finding_of(item), scale), RATIO_MEANING, "forest"),
-    ]
-
-
-def significance_columns(
-    audit: Audit, vocabulary: Vocabulary, finding_of: Callable[[Any], Finding] = lambda item: item
-) -> list[Column]:
-    """Return the columns of the test: the state of a segment, and its adjusted p-value."""
-    meaning = f"p-value adjusted for the number of {vocabulary.segments}"
-    return [
         Column("state", lambda item: state_cell(audit, finding_of(item)), STATE_MEANING, "state"),
-        Column("adjusted p", lambda item: number_cell(finding_of(item).p_adjusted, digits=2), meaning),
+        Column("adjusted p", lambda item: number_cell(finding_of(item).p_adjusted, digits=2), f"p-value {count}"),
     ]
 
 
@@ -223,13 +213,9 @@ def significance_columns(
 
 
 def view_curve(
-    audit: Audit, finding: Finding, vocabulary: Vocabulary, axis: plots.Axis | None = None, *, large: bool = False,
-    name: str = "",
-) -> dict[str, Any]:  # fmt: skip
-    """Place the reliability curve of a segment, on an axis of its own by default; a large one has band and histogram.
-
-    ``name`` is that of the audit, on a page of several.
-    """
+    audit: Audit, finding: Finding, vocabulary: Vocabulary, axis: plots.Axis | None = None, *, large: bool = False
+) -> dict[str, Any]:
+    """Place the reliability curve of a segment, on an axis of its own by default; a large one has band and histogram."""
     state = finding_state(audit, finding)
     size = describe_error(finding)
     if state != "flagged" and math.isfinite(finding.ratio) and finding.expected > 0:
@@ -240,7 +226,7 @@ def view_curve(
     probabilities = audit.schema.task != "regression"
     axis = axis or plots.curve_axis([finding.curve], probabilities=probabilities, ticks=7 if large else 5)
     plot = plots.plot_curve(finding, axis, vocabulary, summary_of(audit) if large else None, large=large)
-    return {"name": text_cell(finding.segment), "caption": caption, "state": state, "plot": plot, "audit": name}
+    return {"name": text_cell(finding.segment), "caption": caption, "state": state, "plot": plot}
 
 
 def signed(value: float) -> str:
@@ -387,7 +373,7 @@ def column_names(audit: Audit) -> list[str]:
 def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None) -> TableView:
     """Lay out the worst segments."""
     findings = audit.worst(min(MAX_TABLE_ROWS if max_rows is None else max_rows, audit.tested))
-    state, p_adjusted = significance_columns(audit, vocabulary)
+    *ratio, state, p_adjusted = finding_columns(audit, vocabulary)
     weight = Column("weight", lambda f: number_cell(f.weight), "sum of the weights")
     columns = [
         Column(vocabulary.segment, lambda f: text_cell(f.segment, rows=len(findings)), kind="name"),
@@ -396,7 +382,7 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
         *([weight] if audit.schema.weight is not None else []),
         Column(vocabulary.observed, lambda f: number_cell(f.observed), "mean outcome"),
         Column(vocabulary.expected, lambda f: number_cell(f.expected), "mean prediction"),
-        *ratio_columns(audit, vocabulary),
+        *ratio,
         Column("sigma", lambda f: number_cell(f.sigma), SIGMA_MEANING),
         p_adjusted,
         Column("bias", lambda f: number_cell(f.bias, signed(f.bias)), "observed - expected"),

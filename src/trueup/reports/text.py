@@ -185,36 +185,6 @@ def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> Next
     return NextStep(f"Next: no correction is needed. {AUDIT_AGAIN}")
 
 
-def next_step_after_fix(
-    name: str, before: Audit, after: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY, *, training_rows: bool = False
-) -> NextStep:
-    """Recommend a step after two audits of the same rows: use the second score, keep the first, or fit again."""
-    rows = vocabulary.rows
-    if training_rows:
-        return NextStep(
-            f"Next: compare on {rows} that were not used for the fit. These look like the {rows} the model was fitted on; "
-            "results on them are optimistic."
-        )
-    if not after.tested or not (after.rejected or before.rejected):
-        return next_step(after, vocabulary)
-    scores = f"the scores {name}" if TIME_WORD.match(name) else name
-    scores = "the corrected scores" if name.lower() == "after" else scores
-    remaining = f"{count_segments(after.rejected, vocabulary)} {'is' if after.rejected == 1 else 'are'}"
-    if after.rejected > before.rejected:
-        return NextStep(
-            f"Next: do not use {scores} yet. {remaining} miscalibrated, compared with {before.rejected:,} before."
-        )
-    if after.rejected:
-        return NextStep(
-            f"Next: {remaining} still miscalibrated. Fit again on more {rows}, with the columns that form them among the "
-            f"features, and compare on {rows} that were not used for the fit."
-        )
-    return NextStep(
-        f"Next: use {scores}, provided that these {rows} were not used for the fit: no miscalibration was found. "
-        f"{AUDIT_AGAIN}"
-    )
-
-
 # Code
 
 

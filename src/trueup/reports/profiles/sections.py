@@ -136,8 +136,7 @@ def fields_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         Column("values", lambda item: count_cell(len(item[1])), f"values with enough {vocabulary.rows} for a test"),
         Column("miscalibrated", flagged, "values whose adjusted p-value is at most alpha"),
         Column("worst value", worst, "by adjusted p-value, then by sigma", "interval"),
-        *model.ratio_columns(audit, vocabulary, itemgetter(2)),
-        *model.significance_columns(audit, vocabulary, itemgetter(2)),
+        *model.finding_columns(audit, vocabulary, itemgetter(2)),
     ]
     return Section(plan.title, plan.lead, make_table(columns, items))
 
@@ -173,8 +172,7 @@ def values_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         Column("field", lambda item: text_cell(names[item[1]], "interval", len(shown)), kind="interval"),
         Column(vocabulary.rows, lambda item: count_cell(item[2].n)),
         *sums,
-        *model.ratio_columns(audit, vocabulary, itemgetter(2)),
-        *model.significance_columns(audit, vocabulary, itemgetter(2)),
+        *model.finding_columns(audit, vocabulary, itemgetter(2)),
     ]
     return Section(plan.title, plan.lead, make_table(columns, shown, len(listed) - len(shown)))
 
@@ -256,8 +254,13 @@ def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
     count = f"{vocabulary.rows} with the {vocabulary.outcome}; if weighted, {vocabulary.observed} times {vocabulary.rows}"
     probability = f"probability that the true {vocabulary.observed} is at most the {vocabulary.expected}; not adjusted"
 
+    jeffreys = f"Jeffreys interval of the {vocabulary.observed}. {JEFFREYS_ENDS}"
+
+    def interval(grade: Grade) -> tuple[float, float]:
+        return jeffreys_interval(grade.events, grade.rows, level)
+
     def position(grade: Grade) -> Cell:
-        low, high = jeffreys_interval(grade.events, grade.rows, level)
+        low, high = interval(grade)
         return Cell("too low" if grade.expected < low else "too high" if grade.expected > high else "inside", "interval")
 
     def chance(grade: Grade) -> Cell:
@@ -270,15 +273,10 @@ def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         Column(vocabulary.outcomes, lambda g: count_cell(g.events), count),
         Column(vocabulary.expected, lambda g: number_cell(g.expected), "mean score"),
         Column(vocabulary.observed, lambda g: number_cell(g.observed), "mean outcome"),
-        Column(
-            f"{percent(level)} interval",
-            lambda g: interval_cell(*jeffreys_interval(g.events, g.rows, level)),
-            f"Jeffreys interval of the {vocabulary.observed}. {JEFFREYS_ENDS}",
-            "interval",
-        ),
+        Column(f"{percent(level)} interval", lambda g: interval_cell(*interval(g)), jeffreys, "interval"),
         Column(f"{vocabulary.score} is", position, f"the {vocabulary.expected} relative to the interval", "interval"),
         Column("p", chance, probability),
-        *(model.significance_columns(audit, vocabulary, attrgetter("finding")) if index is not None else []),
+        *(model.finding_columns(audit, vocabulary, attrgetter("finding"))[-2:] if index is not None else []),
     ]
     grades.append(Grade("all rows", overall.n, overall.observed, overall.expected, overall))
     return Section(plan.title, f"{plan.lead} {lead}".strip(), make_table(columns, grades, more))
