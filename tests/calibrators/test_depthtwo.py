@@ -388,5 +388,5 @@ def test_without_trees_scores_are_bitwise_unchanged():
 
 def test_several_classes_are_rejected_with_an_alternative():
     data = rows("multiclass", 100)
-    with pytest.raises(ArgumentError, match=r"one prediction column, not several classes\nhint: use tu.MCGrad"):
+    with pytest.raises(ArgumentError, match=r"one prediction column; got \d, one per class\nhint: tu.MCGrad"):
         tu.DepthTwo(["p_cat", "p_dog", "p_owl"], FEATURES).fit(data, data["y"])

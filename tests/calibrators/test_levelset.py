@@ -341,7 +341,9 @@ def test_errors_of_a_regressor_are_reported():
 
 def test_several_classes_are_rejected():
     data = rows("multiclass", 300)
-    with pytest.raises(ArgumentError, match=r"LSBoost corrects one prediction column\nhint: tu\.MCGrad supports several"):
+    with pytest.raises(
+        ArgumentError, match=r"LSBoost corrects one prediction column; got \d, one per class\nhint: tu\.MCGrad"
+    ):
         tu.LSBoost(["p_cat", "p_dog", "p_owl"], FEATURES).fit(data, data["y"])
 
 

@@ -13,20 +13,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from trueup._validate import check_choice
+from trueup.calibrators import stopping
 from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.model import FitRecord, Model
-from trueup.calibrators.stopping import (
-    CrossValidation,
-    Holdout,
-    Split,
-    Validation,
-    append_rows,
-    check_row_count,
-    hold_out_last,
-    split_rows,
-    task_loss,
-    warn_if_trained_on,
-)
+from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
 from trueup.cluster.partitions import open_partitions, require_engine
 from trueup.data.columns import engine_of
 from trueup.data.frame import NO_PREDICTION, read, read_like
@@ -39,7 +29,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.map import Map
-    from trueup.calibrators.stopping import HeldOut, History, Stopping
+    from trueup.calibrators.stopping import HeldOut, History, Split, Stopping
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Schema, Table
 
@@ -204,15 +194,23 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def _split_rows(self, table: Table) -> tuple[Table, list[Split]]:
         """Return the splits of the stopping rule; rows of a given validation are appended to the table."""
-        check_row_count(table)
+        stopping.check_row_count(table)
         if self.stopping is None:
-            return table, hold_out_last(len(table))
+            return table, stopping.hold_out_last(len(table))
         if not isinstance(self.stopping, Validation):
-            return table, split_rows(table, self.stopping, int(self.random_state))
+            return table, stopping.split_rows(table, self.stopping, int(self.random_state))
         given = self.stopping
         held = self._read_labelled(given.data, given.outcome, given.sample_weight, table.schema)
-        warn_if_trained_on(table, held, task_loss(table.schema.task))
-        return append_rows(table, held), hold_out_last(len(table), len(held))
+        stopping.warn_if_trained_on(table, held, task_loss(table.schema.task))
+        return stopping.append_rows(table, held), stopping.hold_out_last(len(table), len(held))
+
+    def _check_single_prediction(self, table: Table) -> None:
+        if table.schema.task == "multiclass":
+            raise ArgumentError(
+                f"{type(self).__name__} corrects one prediction column; got {len(table.schema.prediction)}, one per class",
+                hint="tu.MCGrad corrects several classes together; or correct the score of one class at a time",
+                parameter="prediction",
+            )
 
     def _check_stopping(self) -> None:
         if self.stopping is not None and not isinstance(self.stopping, (Holdout, CrossValidation, Validation)):

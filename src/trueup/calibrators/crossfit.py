@@ -31,9 +31,6 @@ REGULARISATION = 0.1  # of the logistic curve of margins: keeps it finite if the
 SEED = 0
 
 
-# ------------------------------------------------------------------ scores of an estimator
-
-
 @dataclass(frozen=True)
 class ScoreReader:
     """How scores are read from a fitted estimator: one row of scores per row of X."""
@@ -104,9 +101,6 @@ class MarginCurve:
         p = np.zeros((len(margins), self.classes))
         p[:, self.model.classes_] = self.model.predict_proba(np.clip(margins, self.low, self.high) / self.unit)
         return p
-
-
-# ------------------------------------------------------------------ folds
 
 
 def check_cv_parameter(cv: Any) -> None:
@@ -210,9 +204,6 @@ def _row_content(X: Any, rows: IntArray) -> list[AnyArray]:
         except ColumnError:
             continue
     return content
-
-
-# ------------------------------------------------------------------ columns of X
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup._validate import check_integer, check_number
+from trueup._validate import MAX_INTEGER, check_integer, check_number
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.mcgrad.cascade import Cascade
-from trueup.calibrators.mcgrad.estimator import MAX_INTEGER, CascadeGrower, check_growth
+from trueup.calibrators.mcgrad.estimator import CascadeGrower, check_growth
 from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, paired_gain
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError
@@ -352,10 +352,7 @@ class DepthTwo(SegmentCalibrator):
         return measure_saturation(grower.y[rows], before, after, after_deeper, _take(table.weight, rows), real=real)
 
     def _check_parameters(self, table: Table) -> None:
-        if table.schema.task == "multiclass":
-            raise ArgumentError(
-                "DepthTwo corrects one prediction column, not several classes", hint="use tu.MCGrad, which supports them"
-            )
+        self._check_single_prediction(table)
         check_integer("patience", self.patience, 1, MAX_INTEGER)
         check_number("min_rows", self.min_rows, 0)
         check_growth(self)

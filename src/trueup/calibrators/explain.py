@@ -39,9 +39,6 @@ MAX_CLASSES = 3  # classes that one line names
 ZERO_THRESHOLD = 1e-30  # LightGBM separates 0 by a threshold of 1e-35
 
 
-# ------------------------------------------------------------------ results
-
-
 @dataclass(frozen=True)
 class Correction:
     """One segment that the model corrected."""
@@ -172,9 +169,6 @@ def explain_change(
     return RowExplanation(tuple(old), tuple(new), tuple(map(float, change)), tuple(contributions), scale)
 
 
-# ------------------------------------------------------------------ the segments that were corrected
-
-
 def find_corrections(
     table: Table, tested: list[tuple[int, ...]], before: FloatArray, after: FloatArray, seed: int = 0
 ) -> Explanation:
@@ -271,9 +265,6 @@ class _MatchingPursuit:
         return Correction(segment, float(p.min()), float(p.max()), len(rows), mass / total, *means)
 
 
-# ------------------------------------------------------------------ trees
-
-
 def tested_together(forests: Sequence[Forest], features: int) -> list[tuple[int, ...]]:
     """Return the sets of one or two features (not the prediction) that trees test together, the most important first."""
     size: Counter[tuple[int, ...]] = Counter()
@@ -355,9 +346,6 @@ def follow_tree(forest: Forest, node: int, row: Sequence[float]) -> tuple[list[t
         path.append((feature, low, high))
         node = int(forest.left[node] if left else forest.right[node])
     return path, float(forest.value[~node])
-
-
-# ------------------------------------------------------------------ conditions as text
 
 
 def _feature_text(feature: Feature, value: float, bounds: tuple[float, float]) -> str:

@@ -43,9 +43,6 @@ MAX_MEAN_COUNT = 100  # integer weights of at most this mean are counts of rows
 TRAINED_ERRORS, TRAINED_SHARE = 6.0, 0.1
 
 
-# ------------------------------------------------------------------ losses
-
-
 @dataclass(frozen=True)
 class TaskLoss:
     """The loss of a task; F is (rows, outputs) on the scale of the link."""
@@ -124,9 +121,6 @@ def apply_link(prediction: FloatArray, link: str) -> FloatArray:
         return np.log(np.maximum(p, MIN_PROBABILITY))
     p = np.clip(p, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
     return np.asarray(np.log(p) - np.log1p(-p))
-
-
-# ------------------------------------------------------------------ stopping rules
 
 
 @dataclass(frozen=True)
@@ -210,9 +204,6 @@ def evaluation_rows(stopping: Stopping) -> str:
     return names.get(type(stopping), "training rows")
 
 
-# ------------------------------------------------------------------ history
-
-
 @dataclass(frozen=True)
 class Round:
     """One round and its evaluation."""
@@ -294,9 +285,6 @@ class History:
             hidden = len(lines) - 2 - SHOWN_ROUNDS
             lines[2 + SHOWN_ROUNDS // 2 : -SHOWN_ROUNDS // 2] = [f"  ... {hidden} more: to_frame() returns all rounds"]
         return "\n".join(lines)
-
-
-# ------------------------------------------------------------------ choice of a round
 
 
 def choose_rounds(
@@ -392,9 +380,6 @@ def paired_gain(
     rows = min(rows, squares**2 / fourth)
     error = largest * math.sqrt(squares) / total
     return gain, error * math.sqrt(rows / (rows - 1)) if rows > 1 else float("inf"), rows
-
-
-# ------------------------------------------------------------------ training and held-out rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -524,9 +509,6 @@ def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss, stacklevel: in
             TrainingRowsWarning,
             stacklevel=stacklevel,
         )
-
-
-# ------------------------------------------------------------------ weights
 
 
 def scale_weights(weight: FloatArray | None, rows: int, communicator: Communicator = SINGLE_PROCESS) -> FloatArray | None:

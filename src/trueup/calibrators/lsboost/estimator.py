@@ -180,7 +180,9 @@ class LSBoost(SegmentCalibrator):
         search = LevelSearch(models, splits, rows, loss, Workers(self.threads), progress)
         chosen, evaluations, reason = self._run_algorithm_1(search) if literal else self._run(search)
         evaluated_on = stopping.evaluation_rows(None if literal else self.stopping)
-        history = History.of(evaluations, chosen, reason, evaluated_on, loss.measure, search.learner_counts())
+        kept = np.array([[int(step.kept.sum()) for step in model.rounds] for model in models])
+        learners = np.ceil(kept.mean(axis=0)).astype(int).tolist()  # of a model, per round
+        history = History.of(evaluations, chosen, reason, evaluated_on, loss.measure, learners)
         held_out, evaluated = None, np.concatenate([split.valid for split in splits])
         if len(evaluated):
             base = rows.prediction if scale.start is None else scale.restore(F)
@@ -289,8 +291,7 @@ class LSBoost(SegmentCalibrator):
         self._check_levels()
         self._check_limits(table)
         self._check_stopping()
-        if table.schema.task == "multiclass":
-            raise ArgumentError("LSBoost corrects one prediction column", hint="tu.MCGrad supports several classes")
+        self._check_single_prediction(table)
 
     def _check_levels(self) -> None:
         """Raise if there are too many levels, or too many nodes: trees of equal levels are allocated even without rows."""
@@ -447,11 +448,6 @@ class LevelSearch:
         """Fit one more round of every model."""
         per_model = Workers(max(1, self.workers.threads // len(self.models)))
         self.workers.map(lambda model: model.add_round(per_model), self.models)
-
-    def learner_counts(self) -> list[int]:
-        """Return the mean number of learners that a model keeps, per round, rounded up."""
-        kept = np.array([[int(step.kept.sum()) for step in model.rounds] for model in self.models])
-        return [math.ceil(total / len(self.models)) for total in kept.sum(axis=0).tolist()]
 
     def training_error(self) -> float:
         """Return the squared error of the training rows, on the scale of the rules."""

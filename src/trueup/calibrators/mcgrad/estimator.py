@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import expit
 
-from trueup._validate import check_integer, check_number
+from trueup._validate import MAX_INTEGER, check_integer, check_number
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound, Checkpoint, fingerprint_table
@@ -45,7 +45,6 @@ MAX_TREES, FIXED_TREES = 2000, 100
 MAX_ROUNDS, FIXED_ROUNDS = 10, 1
 TREE_PATIENCE = 20
 MAX_LEAVES = MAX_BINS = 4096
-MAX_INTEGER = 2**31 - 1
 TREES_PER_STEP = 5  # trees a fold grows at a time
 MAX_LEAD = 20  # trees by which a fold may be ahead of the others
 FEW_TREES = 40  # a first round of fewer trees also tries the lower learning rate

@@ -29,7 +29,6 @@ from trueup.calibrators.stopping import (
     scale_weights,
     task_loss,
 )
-from trueup.errors import ArgumentError
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.patches import find_shift, shift_scores, tally, to_logits
 from trueup.kernels.sorting import digitize
@@ -89,12 +88,7 @@ class PatchCalibrator(Calibrator):
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
         self._check()
-        if table.schema.task == "multiclass":
-            raise ArgumentError(
-                f"{type(self).__name__} corrects one prediction column; got {len(table.schema.prediction)}, one per class",
-                hint="MCGrad corrects several classes together; or correct the score of one class at a time",
-                parameter="prediction",
-            )
+        self._check_single_prediction(table)
         joined, splits = self._split_rows(table)
         scaled = scale_weights(joined.weight, len(table))
         weight = np.ones(len(joined)) if scaled is None else scaled
