@@ -130,10 +130,9 @@ def look_up(tables, bins, X, outputs):
         return len(bins.cuts[at]) + 1 if math.isnan(value) else sum(cut < value for cut in bins.cuts[at])
 
     for i in range(X.shape[1]):
-        for k, (a, b) in enumerate(zip(tables.a, tables.b, strict=True)):
-            row = tables.places[tables.rows_at[k] + bin_of(a, X[a, i])]
-            column = tables.places[tables.columns_at[k] + bin_of(b, X[b, i])]
-            out[i, tables.output[k]] += tables.values[tables.start[k] + row + column]
+        for a, b, output, start, rows, columns in tables.table:
+            row, column = tables.places[rows + bin_of(a, X[a, i])], tables.places[columns + bin_of(b, X[b, i])]
+            out[i, output] += tables.values[start + row + column]
     return out
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import trueup as tu
+from trueup.kernels import tails
 from trueup.kernels.tally import Cells, sort_rows, tally
-from trueup.metrics.inference import detectable, limit_pvalues, segment_pvalues
+from trueup.metrics.inference import limit_pvalues, range_quantile, segment_pvalues
 from twins import three_se
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
@@ -105,7 +106,7 @@ def test_the_minimum_detectable_effect_has_80_percent_power(rate, least):
     random = np.random.default_rng(4)
     p = np.full(segments * rows, rate)
     v, k3 = rows * rate * (1 - rate), rows * rate * (1 - rate) * (1 - 2 * rate)
-    reach = detectable(v, k3, level)
+    reach = tails.detectable(v, k3, range_quantile(level), range_quantile(level, inflated=True))
     shift = (reach + 0.8416 * math.sqrt(v)) / rows
     # Towards the middle, where the sum is skewed: the harder direction, which the figure is about.
     truth = rate + (shift if rate < 0.5 else -shift)

@@ -25,7 +25,7 @@ from trueup.errors import ArgumentError, DataError, TrueupError
 from trueup.kernels.threads import Workers
 from trueup.learners import level_regression as engine
 from trueup.learners.level_regression import BinnedColumns, LevelTrees, TreeLearner, level_edges, to_forest
-from trueup.metrics.levelsets import discretize, k2
+from trueup.metrics.groups import discretize, k2
 
 # ------------------------------------------------------------------ the laws
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trueup.kernels.curves import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, count_below, interpolate, read_rows
-from trueup.kernels.losses import deviation_moments, log_losses
+from trueup.kernels.fitting import deviation_moments, log_losses
 
 NOBODY, NONE = np.zeros(0, np.int32), np.zeros((0, 3))
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trueup.errors import MissingPackageError, TrueupError, TrueupWarning
-from trueup.kernels.laplace import EXACT, Sources, cuda, summing, sums, tiles
+from trueup.kernels import laplace
+from trueup.kernels.laplace import EXACT, MIN_SHARE, Sources, cuda, sums, tiles
 from trueup.metrics import lce, lce_curve, local_errors, mean_lce, mlce
 
 CLOSE = 1e-6  # the promise: of the sum of the sizes of all terms
@@ -102,7 +103,7 @@ def test_the_nearest_row_dominates_if_all_are_far():
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_bins_with_many_rows_are_summed_by_the_fast_methods(d, monkeypatch):
-    monkeypatch.setattr(summing, "MIN_FAST_ROWS", (0, 1, 100, 100))
+    monkeypatch.setattr(laplace, "MIN_SWEPT_ROWS", (0, 1, 100, 100))
     points, columns, number = rows(4, 700, d, bins=2)
     scales = np.array([1 / d, 20 / d, 1e5])
     for own in (True, False):
@@ -112,7 +113,7 @@ def test_bins_with_many_rows_are_summed_by_the_fast_methods(d, monkeypatch):
 
 @pytest.mark.parametrize("d", [1, 2, 3, 6])
 def test_the_sums_of_a_point_do_not_depend_on_other_points(d, monkeypatch):
-    monkeypatch.setattr(summing, "MIN_FAST_ROWS", (0, 1, 100, 100))
+    monkeypatch.setattr(laplace, "MIN_SWEPT_ROWS", (0, 1, 100, 100))
     points, columns, number = rows(2, 600, d, bins=2)
     targets, _, places = rows(3, 90, d, bins=3)
     scales = np.array([0.0, 1 / d, 1e4])
@@ -127,7 +128,7 @@ def test_the_sums_of_a_point_do_not_depend_on_other_points(d, monkeypatch):
 
 @pytest.mark.parametrize("d", [1, 2, 3, 20])
 def test_the_number_of_threads_changes_no_bit(d, monkeypatch):
-    monkeypatch.setattr(summing, "MIN_FAST_ROWS", (0, 1, 100, 100))
+    monkeypatch.setattr(laplace, "MIN_SWEPT_ROWS", (0, 1, 100, 100))
     points, columns, number = rows(5, 900, d, bins=3)
     one, many = (sums(points, columns, number, np.array([1 / d]), own=False, threads=t) for t in (1, 4))
     assert (one.total == many.total).all()
@@ -229,7 +230,7 @@ def test_gpu_tiles_are_accurate_in_float32(d, monkeypatch):
     found = in_tiles(points, columns, starts, None, None, scales)
     total, size, shift = plain(points, columns, number, scales, own=False)
     back = np.exp(-scales[:, None] * shift)[..., None]
-    large = back[..., :1] * total[..., :1] > summing.MIN_SHARE["cuda"]  # smaller sums are summed again on the CPU
+    large = back[..., :1] * total[..., :1] > MIN_SHARE["cuda"]  # smaller sums are summed again on the CPU
     assert large.mean() > 0.9
     assert (np.abs(found - total * back) <= CLOSE * size * back)[np.broadcast_to(large, total.shape)].all()
     targets, _, places = rows(11, 300, d, bins=3)
@@ -237,7 +238,7 @@ def test_gpu_tiles_are_accurate_in_float32(d, monkeypatch):
     found = in_tiles(points, columns, starts, targets, np.append(0, np.cumsum(np.bincount(places))), scales)
     total, size, shift = plain(points, columns, number, scales, at=(targets, places))
     back = np.exp(-scales[:, None] * shift)[..., None]
-    large = back[..., :1] * total[..., :1] > summing.MIN_SHARE["cuda"]  # smaller sums are summed again on the CPU
+    large = back[..., :1] * total[..., :1] > MIN_SHARE["cuda"]  # smaller sums are summed again on the CPU
     assert large.mean() > 0.9
     assert (np.abs(found - total * back) <= CLOSE * size * back)[np.broadcast_to(large, total.shape)].all()
 
@@ -340,13 +341,13 @@ def test_the_nearest_row_is_not_skipped_by_rounding(scale, d):
 
 
 def test_only_scales_with_vanishing_sums_are_summed_again(monkeypatch):
-    asked = []
+    asked, sum_at = [], tiles.sum_at
 
     def counted(blocks, targets, starts, scales, *rest, **options):
         asked.append(scales.tolist())
-        return tiles.sum_at(blocks, targets, starts, scales, *rest, **options)
+        return sum_at(blocks, targets, starts, scales, *rest, **options)
 
-    monkeypatch.setattr(summing, "sum_at", counted)
+    monkeypatch.setattr(tiles, "sum_at", counted)
     points, columns, number = rows(19, 300, 6)
     agree(points, columns, number, np.array([0.1, 12.0, 2.0, 13.0]), own=False)
     assert asked == [[12.0, 13.0]]

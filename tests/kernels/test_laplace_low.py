@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twins
-from trueup.kernels.laplace import halves, line
+from trueup.kernels.laplace import sweeps
 from trueup.kernels.threads import Workers
 
 SCALES = [0.0, 1e-300, 0.3, 4.0, 60.0, 3e3, 1e9, 1e300]
@@ -18,8 +18,8 @@ DIMENSIONS = [1, 2, 3]
 
 
 def sums(points, columns, starts, targets=None, target_starts=None, scale=1.0, threads=1):
-    way = line if points.shape[1] == 1 else halves
-    return way.sums(points, columns, starts, targets, target_starts, scale, Workers(threads))
+    asked = None if targets is None else (targets, target_starts)
+    return sweeps.sums(points, columns, starts, asked, scale, Workers(threads))
 
 
 def one_bin(n):
@@ -154,8 +154,8 @@ def test_the_sums_of_a_target_do_not_depend_on_the_order_of_targets(d):
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Cut the work as if some hundred rows were many."""
-    monkeypatch.setattr(halves, "SPLIT", 300)
-    monkeypatch.setattr(line, "ENOUGH", 200)
+    monkeypatch.setattr(sweeps, "SPLIT", 300)
+    monkeypatch.setattr(sweeps, "ENOUGH", 200)
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -197,9 +197,9 @@ def test_no_rows_or_no_targets_give_no_sums(d):
 
 @given(st.floats(0.0, 800.0))
 def test_the_decay_is_the_exponential(u):
-    assert halves._decay(u) == pytest.approx(math.exp(-u), rel=4e-15, abs=5e-308)
+    assert sweeps._decay(u) == pytest.approx(math.exp(-u), rel=4e-15, abs=5e-308)
 
 
 def test_the_decay_is_one_at_zero_and_zero_at_infinity():
-    assert halves._decay(0.0) == 1.0
-    assert halves._decay(math.inf) == 0.0
+    assert sweeps._decay(0.0) == 1.0
+    assert sweeps._decay(math.inf) == 0.0

@@ -107,9 +107,9 @@ def test_the_refined_deviation_of_the_largest_possible_value_is_finite():
 
 @given(st.floats(1e-6, 1e4), st.floats(-0.99, 0.99), st.sampled_from([0.05, 1e-4, 1e-9]))
 def test_the_detectable_range_is_the_smallest_that_is_rejected(v, skew, level):
-    from trueup.metrics.inference import detectable, segment_pvalues
+    from trueup.metrics.inference import range_quantile, segment_pvalues
 
-    x = np.array([detectable(v, skew * v, level)])
+    x = np.array([tails.detectable(v, skew * v, range_quantile(level), range_quantile(level, inflated=True))])
     # In the harder direction: upward where the sum is skewed upward.
     harder = 1.0 if skew >= 0 else 0.0
     for factor, rejected in ((1 + 1e-6, True), (1 - 1e-6, False)):

@@ -126,7 +126,7 @@ def test_a_forest_of_constants_has_one_cell_per_output():
 
 def test_a_constant_needs_no_table_of_its_own():
     forest = join_forests([_chain([(0, 1.0), (1, 2.0)], [1.0, 2.0, 4.0]), _chain([], [1.5])])
-    assert len(collapse(forest, find_bins(forest, [-1, -1])).a) == 1
+    assert len(collapse(forest, find_bins(forest, [-1, -1])).table) == 1
 
 
 @given(LEVELS, st.integers(1, 3), SEEDS)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trueup.errors import DataError
 from trueup.kernels.fitting import pool_adjacent_violators
-from trueup.metrics.isotonic import isotonic
+from trueup.metrics.reliability import isotonic
 
 QUICK = settings(max_examples=150, deadline=None)  # no deadline: the first example compiles the kernel
 

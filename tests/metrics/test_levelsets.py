@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics.levelsets import discretize, k1, k2, kinf, msce
+from trueup.metrics.groups import discretize, k1, k2, kinf, msce
 
 QUICK = settings(max_examples=100, deadline=None)
 MEASURES = [k1, k2, kinf]
@@ -223,10 +223,10 @@ def test_rounding_twice_is_rounding_once(f, m):
         ([0, 1], [0.5], [1], None, "equal length; got 2 and 1"),
         ([0, np.nan], [0.5, 0.5], [1, 1], None, "y must be finite; got nan at row 1"),
         ([0, 1], [0.5, np.inf], [1, 1], None, "f must be finite; got inf at row 1"),
-        ([0, 1], [0.5, 0.5], [1, 1, 1], None, "h must have one row per prediction; got 3 and 2"),
-        ([0, 1], [0.5, 0.5], [[1, 1], [1, np.nan]], None, "h must be finite; got nan at row 1 .* of column 1"),
-        ([0, 1], [0.5, 0.5], 1.0, None, r"one or two dimensions; got shape \(\)"),
-        ([0, 1], [0.5, 0.5], np.ones((2, 1, 1)), None, r"one or two dimensions; got shape \(2, 1, 1\)"),
+        ([0, 1], [0.5, 0.5], [1, 1, 1], None, r"h must have shape \(2,\) or \(2, q\); got \(3,\)"),
+        ([0, 1], [0.5, 0.5], [[1, 1], [1, np.nan]], None, "column 1 of h must be finite; got nan at row 1"),
+        ([0, 1], [0.5, 0.5], 1.0, None, r"or \(2, q\); got \(\)"),
+        ([0, 1], [0.5, 0.5], np.ones((2, 1, 1)), None, r"or \(2, q\); got \(2, 1, 1\)"),
         ([0, 1], [0.5, 0.5], ["a", "b"], None, "h must hold numbers"),
         ([0, 1], [0.5, 0.5], [[1], [1, 2]], None, "h must hold numbers"),
         ([0, 1], [0.5, 0.5], [1, 1], [0, 0], "all zero"),

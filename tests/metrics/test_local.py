@@ -15,9 +15,8 @@ from trueup import metrics
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import laplace
 from trueup.metrics import bins as numbered
-from trueup.metrics import lce, lce_curve, local_errors, mce, mean_lce, mlce, top_label
-from trueup.metrics.local import evidence, neighbourhoods
-from trueup.metrics.local.deviations import LocalMeans, limit_rates, log_pvalue
+from trueup.metrics import deviations, lce, lce_curve, local, local_errors, mce, mean_lce, mlce, top_label
+from trueup.metrics.deviations import LocalMeans, limit_rates, log_pvalue
 
 CLOSE = 1e-6  # accuracy of the kernels
 GAMMAS = [1e-300, 1e-6, 0.02, 0.3, 1.0, 20.0, 1e6, 1e300, np.inf]
@@ -261,7 +260,7 @@ def test_curve_equals_single_calls_and_sums_once(monkeypatch):
         calls.append(len(args[3]))
         return laplace.sums(*args, **options)
 
-    monkeypatch.setattr(neighbourhoods, "sums", counted)
+    monkeypatch.setattr(local, "sums", counted)
     curve = lce_curve(phi, p, hit, w, gammas=[0.1, 1.0], bins=5)
     assert calls == [3]
     for k, gamma in enumerate([0.1, 1.0]):
@@ -555,14 +554,14 @@ WAYS = ["rows", "weighted", "left out", "elsewhere", "bins", "groups"]
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("together", [1, 5, 32])
 def test_draws_equal_the_step_down_min_p_method(way, together, monkeypatch):
-    monkeypatch.setattr(evidence, "DRAWS_PER_BATCH", together)
+    monkeypatch.setattr(deviations, "DRAWS_PER_BATCH", together)
     phi, p, _ = data(70)
     expected = {"bins": 3, **asked_ways(np.random.default_rng(20), 70)[way]}
     phi, weight = expected.pop("phi", phi), expected.pop("weight", None)
     hit = (np.random.default_rng(21).random(70) < 0.8 * p).astype(float)
     result = local_errors(phi, p, hit, weight, draws=12, random_state=3, **expected)
     # Only rows with weight have outcomes.
-    random, kept = np.random.default_rng([3, evidence.STREAM]), slice(None) if weight is None else weight > 0
+    random, kept = np.random.default_rng([3, deviations.STREAM]), slice(None) if weight is None else weight > 0
     drawn = []
     for _ in range(12):
         y = hit.copy()

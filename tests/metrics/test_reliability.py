@@ -10,8 +10,7 @@ import pytest
 import twins
 from trueup import metrics
 from trueup.errors import ArgumentError
-from trueup.metrics.isotonic import isotonic
-from trueup.metrics.reliability import reliability
+from trueup.metrics.reliability import isotonic, reliability
 
 KINDS = ("binned", "pav", "kernel")
 BANDS = ("confidence", "consistency")

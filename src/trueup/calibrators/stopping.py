@@ -16,7 +16,7 @@ from trueup.data import folds
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
 from trueup.kernels.cascade import MIN_PROBABILITY
-from trueup.kernels.losses import deviation_moments
+from trueup.kernels.fitting import deviation_moments
 from trueup.metrics.inputs import Scored
 
 if TYPE_CHECKING:

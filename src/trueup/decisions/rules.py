@@ -13,7 +13,7 @@ import numpy as np
 from trueup._validate import check_number
 from trueup.decisions.evidence import format_amount, is_number, read_unlabelled
 from trueup.errors import ArgumentError
-from trueup.kernels.rules import extend_runs
+from trueup.kernels.fitting import extend_runs
 from trueup.metrics.inputs import validate_scores
 from trueup.metrics.result import Result
 

@@ -14,12 +14,23 @@ import numpy as np
 from numba import uint64
 
 from trueup.kernels._jit import jit
-from trueup.kernels.trees import MAX_CELLS, NUMERIC, Forest, ForestBins, PairTables, collapse, find_bins, join_forests
+from trueup.kernels.sorting import lower_bound, lower_bounds
+from trueup.kernels.trees import (
+    MAX_CELLS,
+    NUMERIC,
+    Forest,
+    ForestBins,
+    code_of,
+    collapse,
+    find_bins,
+    find_leaf,
+    join_forests,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trueup._types import FloatArray, Int32Array, IntArray, UInt8Array, UInt32Array
+    from trueup._types import FloatArray, Int32Array, IntArray, UInt32Array
 
 
 IDENTITY, LOGIT, SOFTMAX = 0, 1, 2
@@ -40,7 +51,7 @@ class CascadeProgram(NamedTuple):
     """All inputs of the scorer, as flat arrays."""
 
     sizes: IntArray  # features, outputs, cascades, stages, link
-    categorical: UInt8Array
+    levels: IntArray  # how many levels a feature has; -1 for a number
     cuts_at: IntArray  # of features, then of the prediction columns of every stage
     cuts: FloatArray
     classes_at: IntArray  # a categorical feature has one class for each level and, first, one for missing or unseen
@@ -58,11 +69,6 @@ class CascadeProgram(NamedTuple):
     words: UInt32Array
     leaf: FloatArray
 
-    @property
-    def collapsed(self) -> int:
-        """The number of stages without trees to walk."""
-        return int((np.diff(self.trees_at) == 0).sum())
-
 
 def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades: int, link: int) -> CascadeProgram:
     """Lay out the stages for the scorer, collapsing stages while the tables stay within bounds.
@@ -72,52 +78,37 @@ def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades
     """
     features = len(levels)
     shared = find_bins(join_forests([stage.forest for stage in stages]), [*levels, *[NUMERIC] * outputs])
-    cuts, trees, tables = [*shared.cuts[:features]], [], _Joined()
-    tables_at, trees_at = [0], [0]
+    cuts, trees, places, values = [*shared.cuts[:features]], [], [np.zeros(0, np.int32)], [np.zeros(0)]
+    table, tables_at, trees_at = [np.zeros((0, 6), np.int64)], [0], [0]
+    length = cells = 0
     for stage in stages:
         read = range(features, features + outputs)
-        own = [np.unique(stage.forest.threshold[stage.forest.feature == at]) for at in read]
+        own = [np.unique(stage.forest.threshold[stage.forest.feature == feature]) for feature in read]
         cuts += own
         bins = ForestBins(shared.categorical, (*shared.cuts[:features], *own), shared.classes)
-        found = collapse(stage.forest, bins, MAX_CELLS - tables.cells)
-        if found is None:
+        tables = collapse(stage.forest, bins, MAX_CELLS - cells)
+        if tables is None:
             trees.append(stage.forest)
         else:
-            tables.add(found)
-        tables_at.append(tables.count)
+            table.append(tables.table + np.array([0, 0, 0, cells, length, length]))
+            places.append(tables.places)
+            values.append(tables.values)
+            length, cells = length + len(tables.places), cells + len(tables.values)
+        tables_at.append(sum(map(len, table)))
         trees_at.append(sum(map(len, trees)))
     walked, classes = join_forests(trees), shared.classes[:features]
     node = (walked.feature, walked.left, walked.right, walked.missing_left, walked.words_at, walked.words_in)
     return CascadeProgram(
         np.array([features, outputs, cascades, len(stages), link], np.int64),
-        shared.categorical[:features].astype(np.uint8),
+        np.array(levels, np.int64),
         _starts(cuts), np.concatenate([np.zeros(0), *cuts]),
         _starts(classes), np.concatenate([np.zeros(0, np.int32), *classes]),
         np.array([stage.cascade for stage in stages], np.int64), np.array([stage.theta for stage in stages], np.float64),
-        np.array(tables_at, np.int64), np.concatenate(tables.table),
-        np.concatenate(tables.places), np.concatenate(tables.values),
+        np.array(tables_at, np.int64), np.concatenate(table),
+        np.concatenate(places), np.concatenate(values),
         np.array(trees_at, np.int64), np.ascontiguousarray(np.column_stack([walked.root, walked.output]), np.int32),
         np.ascontiguousarray(np.column_stack(node), np.int32), walked.threshold, walked.words, walked.value,
     )  # fmt: skip
-
-
-class _Joined:
-    """The tables of several stages, concatenated."""
-
-    def __init__(self) -> None:
-        self.count = self.cells = self._length = 0
-        self.table: list[IntArray] = [np.zeros((0, 6), np.int64)]
-        self.places: list[Int32Array] = [np.zeros(0, np.int32)]
-        self.values: list[FloatArray] = [np.zeros(0)]
-
-    def add(self, found: PairTables) -> None:
-        rows, columns = found.rows_at + self._length, found.columns_at + self._length
-        self.table.append(np.column_stack([found.a, found.b, found.output, found.start + self.cells, rows, columns]))
-        self.places.append(found.places)
-        self.values.append(found.values)
-        self.count += len(found.a)
-        self.cells += len(found.values)
-        self._length += len(found.places)
 
 
 def _starts(pieces: Sequence[FloatArray] | Sequence[Int32Array]) -> IntArray:
@@ -125,78 +116,29 @@ def _starts(pieces: Sequence[FloatArray] | Sequence[Int32Array]) -> IntArray:
 
 
 @jit
-def _code(value: float, classes: int) -> int:
-    """Return 1 + the code of a category; 0 if it is missing or unseen."""
-    return int(value) + 1 if 0.0 <= value < classes - 1 else 0
-
-
-@jit
-def _bin_one(value: float, cuts: FloatArray, low: int, high: int) -> int:
-    """Count the cuts below a value; NaN is one beyond the last bin."""
-    if math.isnan(value):
-        return high - low + 1
-    first, left = low, high - low
-    while left > 0:
-        half = (left + 1) >> 1
-        first += half if cuts[uint64(first + half - 1)] < value else 0
-        left -= half
-    return first - low
-
-
-@jit
-def _bin(x: FloatArray, cuts: FloatArray, low: int, high: int, bins: Int32Array) -> None:
-    """Bin many rows as `_bin_one` does: the steps of the search are the same for all, so that they are vectorised."""
-    if len(x) < FEW:
-        for i in range(len(x)):
-            bins[i] = _bin_one(x[i], cuts, low, high)
-        return
-    left = high - low
-    bins[: len(x)] = 0
-    while left > 0:
-        half = (left + 1) >> 1
-        for i in range(len(x)):
-            bins[i] += half if cuts[uint64(low + bins[i] + half - 1)] < x[i] else 0
-        left -= half
+def _bin(x: FloatArray, cuts: FloatArray, bins: Int32Array) -> None:
+    """Count the cuts below each number; NaN is one beyond the last bin."""
+    if len(x) >= FEW:
+        lower_bounds(cuts, x, bins)
     for i in range(len(x)):
         if math.isnan(x[i]):
-            bins[i] = high - low + 1
+            bins[i] = len(cuts) + 1
+        elif len(x) < FEW:
+            bins[i] = lower_bound(cuts, 0, len(cuts), x[i])
 
 
 @jit
-def _bin_features(
-    X: FloatArray, start: int, rows: int, categorical: UInt8Array, cuts_at: IntArray, cuts: FloatArray,
-    classes_at: IntArray, classes: Int32Array, bins: Int32Array,
-) -> None:  # fmt: skip
-    for j in range(len(X)):
-        x, b = X[j][start : start + rows], bins[j]
-        if categorical[j]:
-            low, many = classes_at[j], classes_at[j + 1] - classes_at[j]
-            for i in range(rows):
-                b[i] = classes[uint64(low + _code(x[i], many))]
-        else:
-            _bin(x, cuts, cuts_at[j], cuts_at[j + 1], b)
+def expit(f: float) -> float:
+    """Compute the logistic function without overflow."""
+    e = math.exp(-abs(f))
+    return 1.0 / (1.0 + e) if f >= 0 else e / (1.0 + e)
 
 
 @jit
-def _walk(
-    here: int, X: FloatArray, at: int, F: FloatArray, i: int, classes_at: IntArray, node: Int32Array,
-    threshold: FloatArray, words: UInt32Array,
-) -> int:  # fmt: skip
-    """Return the leaf of one row in one tree."""
-    features = len(X)
-    while here >= 0:
-        feature = node[here, 0]
-        value = X[feature, at] if feature < features else F[feature - features, i]
-        if node[here, 4] >= 0:
-            code = _code(value, classes_at[feature + 1] - classes_at[feature])
-            word = code >> 5
-            left = word < node[here, 5] and (words[node[here, 4] + word] >> np.uint32(code & 31)) & np.uint32(1) == 1
-        elif math.isnan(value):
-            left = node[here, 3] == 1
-        else:
-            left = value <= threshold[here]
-        here = node[here, 1] if left else node[here, 2]
-    return ~here
+def logit(p: float) -> float:
+    """Compute the logit of a clipped probability."""
+    p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
+    return math.log(p) - math.log1p(-p)
 
 
 @jit
@@ -206,39 +148,27 @@ def _enter(P: FloatArray, start: int, rows: int, link: int, F: FloatArray) -> No
         for i in range(rows):
             p = P[start + i, c]
             if link == LOGIT:
-                p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
-                p = math.log(p) - math.log1p(-p)
+                p = logit(p)
             elif link == SOFTMAX:
                 p = math.log(max(p, MIN_PROBABILITY))
             F[c, i] = p
 
 
 @jit
-def _softmax(F: FloatArray, i: int, out: FloatArray) -> None:
-    top = F[0, i]
-    for c in range(1, len(out)):
-        top = max(top, F[c, i])
-    total = 0.0
-    for c in range(len(out)):
-        out[c] = math.exp(F[c, i] - top)
-        total += out[c]
-    for c in range(len(out)):
-        out[c] /= total
-
-
-@jit
 def _leave(F: FloatArray, start: int, rows: int, link: int, out: FloatArray) -> None:
     """Apply the inverse link."""
     for i in range(rows):
-        if link == SOFTMAX:
-            _softmax(F, i, out[start + i])
-            continue
+        row, top, total = out[start + i], F[0, i], 0.0
         for c in range(len(F)):
-            f = F[c, i]
-            if link == LOGIT:
-                e = math.exp(-abs(f))
-                f = 1.0 / (1.0 + e) if f >= 0 else e / (1.0 + e)
-            out[start + i, c] = f
+            top = max(top, F[c, i])
+        for c in range(len(F)):
+            if link == IDENTITY:
+                row[c] = F[c, i]
+            else:
+                row[c] = expit(F[c, i]) if link == LOGIT else math.exp(F[c, i] - top)
+            total += row[c]
+        for c in range(len(F) if link == SOFTMAX else 0):
+            row[c] /= total
 
 
 @jit
@@ -255,14 +185,6 @@ def _look_up(
 
 
 @jit
-def _step(F: FloatArray, added: FloatArray, rows: int, theta: float) -> None:
-    """Complete a stage."""
-    for c in range(len(F)):
-        for i in range(rows):
-            F[c, i] = theta * (F[c, i] + added[c, i])
-
-
-@jit
 def _mean(F: FloatArray, rows: int) -> None:
     """Store the mean of all cascades in the first."""
     for c in range(F.shape[1]):
@@ -275,7 +197,7 @@ def _mean(F: FloatArray, rows: int) -> None:
 
 @jit
 def score(
-    sizes: IntArray, categorical: UInt8Array, cuts_at: IntArray, cuts: FloatArray, classes_at: IntArray,
+    sizes: IntArray, levels: IntArray, cuts_at: IntArray, cuts: FloatArray, classes_at: IntArray,
     classes: Int32Array, cascade: IntArray, theta: FloatArray, tables_at: IntArray, table: IntArray, places: Int32Array,
     values: FloatArray, trees_at: IntArray, tree: Int32Array, node: Int32Array, threshold: FloatArray, words: UInt32Array,
     leaf: FloatArray, X: FloatArray, P: FloatArray, out: FloatArray,
@@ -290,18 +212,26 @@ def score(
         rows = min(ROWS, len(P) - start)
         _enter(P, start, rows, link, F[0])
         F[1:] = F[0]
-        _bin_features(X, start, rows, categorical, cuts_at, cuts, classes_at, classes, bins)
+        for j in range(features):
+            x, b = X[j][start : start + rows], bins[j]
+            if levels[j] >= 0:
+                for i in range(rows):
+                    b[i] = classes[uint64(classes_at[j] + code_of(x[i], levels[j]))]
+            else:
+                _bin(x, cuts[cuts_at[j] : cuts_at[j + 1]], b)
         for s in range(sizes[3]):
             own = F[cascade[s]]
             added[:] = 0.0
             for c in range(outputs):
                 at = features + s * outputs + c
-                _bin(own[c][:rows], cuts, cuts_at[at], cuts_at[at + 1], bins[features + c])
+                _bin(own[c][:rows], cuts[cuts_at[at] : cuts_at[at + 1]], bins[features + c])
             _look_up(tables_at[s], tables_at[s + 1], table, places, values, bins, rows, added)
             for t in range(trees_at[s], trees_at[s + 1]):
                 sums = added[tree[t, 1]]
                 for i in range(rows):
-                    sums[i] += leaf[_walk(tree[t, 0], X, start + i, own, i, classes_at, node, threshold, words)]
-            _step(own, added, rows, theta[s])
+                    sums[i] += leaf[find_leaf(tree[t, 0], X, start + i, own, i, levels, node, threshold, words)]
+            for c in range(outputs):
+                for i in range(rows):
+                    own[c, i] = theta[s] * (own[c, i] + added[c, i])
         _mean(F, rows)
         _leave(F[0], start, rows, link, out)

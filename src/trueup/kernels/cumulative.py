@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Columns of the state, one cache line a segment: sums, then the path of the cumulative differences.
 CUM, EXPECTED, VARIANCE, SKEW, HIGH, LOW, RISE, STEP = range(8)
+BINARY_COLUMNS, REAL_COLUMNS = 8, 15
 # Columns of the state for real outcomes: the same places where the meaning is the same, the sums of squares within and
 # between steps, then the step under way, the step before it, and the first one.
 R_CUM, R_EXPECTED, R_WITHIN, R_BETWEEN, R_HIGH, R_LOW, R_STEP = range(7)
@@ -45,9 +46,7 @@ def find_dense(
     for i in range(parent.size):
         out = int64((parent[i] | code[i]) >> 31)
         counts[uint64(((parent[i] * width + code[i]) & ~out) | ((size + (i & 7)) & out))] += 1
-    kept = 0
-    thin = 0
-    inside = 0
+    kept, thin, inside = 0, 0, 0
     for cell in range(size):
         if counts[cell] >= min_rows:
             kept += 1
@@ -57,13 +56,12 @@ def find_dense(
     numbers = np.empty(kept, np.int64)
     rows = np.empty(kept, np.int32)
     elsewhere = kept if 0.2 * parent.size < inside < 0.97 * parent.size else -1
-    at = 0
+    segment = 0
     for cell in range(size):
         if counts[cell] >= min_rows:
-            numbers[at] = cell
-            rows[at] = counts[cell]
-            counts[cell] = at
-            at += 1
+            numbers[segment], rows[segment] = cell, counts[cell]
+            counts[cell] = segment
+            segment += 1
         else:
             counts[cell] = elsewhere
     counts[size] = elsewhere
@@ -142,9 +140,7 @@ def _close_step(s: FloatArray) -> None:
     s[R_LAST_MEAN] = s[R_MEAN]
     s[R_LAST_VAR] = variance
     s[R_STEPS] += 1
-    s[R_COUNT] = 0.0
-    s[R_MEAN] = 0.0
-    s[R_SS] = 0.0
+    s[R_COUNT], s[R_MEAN], s[R_SS] = 0.0, 0.0, 0.0
 
 
 @jit
@@ -199,30 +195,22 @@ def count_rows(parent: Int32Array, code: Int32Array, width: int, slot: Int32Arra
 @jit
 def cross(
     parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int,
-    step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None,
+    step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None, real: int | None,
 ) -> tuple[IntArray, Int32Array, int, FloatArray, FloatArray]:  # fmt: skip
-    """Find the cells of a combination and sum them, binary outcomes; one call, so that threads do not wait."""
+    """Find the cells of a combination and sum them; one call, so that threads do not wait.
+
+    ``real`` is None for binary outcomes: the other branch is then not compiled.
+    """
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
-    state = np.zeros((numbers.size + 1, 8))
+    state = np.zeros((numbers.size + 1, BINARY_COLUMNS if real is None else REAL_COLUMNS))
     sums = np.zeros((numbers.size + 1, 2))
     if numbers.size > 0:
-        advance(parent, code, width, slot, step, e, p, w, state, sums)
-        close(state)
-    return numbers, rows, thin, state[:-1], sums[:-1]
-
-
-@jit
-def cross_real(
-    parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int,
-    step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None,
-) -> tuple[IntArray, Int32Array, int, FloatArray, FloatArray]:  # fmt: skip
-    """Find the cells of a combination and sum them, real outcomes."""
-    numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
-    state = np.zeros((numbers.size + 1, 15))
-    sums = np.zeros((numbers.size + 1, 2))
-    if numbers.size > 0:
-        advance_real(parent, code, width, slot, step, e, p, w, state, sums)
-        close_real(state)
+        if real is None:
+            advance(parent, code, width, slot, step, e, p, w, state, sums)
+            close(state)
+        else:
+            advance_real(parent, code, width, slot, step, e, p, w, state, sums)
+            close_real(state)
     return numbers, rows, thin, state[:-1], sums[:-1]
 
 
@@ -261,26 +249,24 @@ def rows_of(
         for i in range(codes.shape[1]):
             out[i] = i
         return i + 1
-    rarest = 0
-    low = 0
-    high = codes.shape[1] + 1
+    rarest, low, high = 0, 0, codes.shape[1] + 1
     for c in range(columns.size):
         if columns[c] >= 0:
-            at = first[columns[c]] + wanted[c]
-            if start[at + 1] - start[at] < high - low:
-                rarest, low, high = c, start[at], start[at + 1]
+            level = first[columns[c]] + wanted[c]
+            if start[level + 1] - start[level] < high - low:
+                rarest, low, high = c, start[level], start[level + 1]
     # The other two columns; where there are fewer, the rarest itself, which every listed row agrees with.
     a = (rarest + 1) % columns.size
     b = (rarest + 2) % columns.size
     a = a if columns[a] >= 0 else rarest
     b = b if columns[b] >= 0 else rarest
     listed, first_codes, second_codes = order[columns[rarest]], codes[columns[a]], codes[columns[b]]
-    found = 0
+    count = 0
     for j in range(low, high):
         i = listed[j]
-        out[found] = i
-        found += (first_codes[i] == wanted[a]) & (second_codes[i] == wanted[b])
-    return found
+        out[count] = i
+        count += (first_codes[i] == wanted[a]) & (second_codes[i] == wanted[b])
+    return count
 
 
 @jit
@@ -323,9 +309,7 @@ def curve(
     of lower scores, the last step and its bin: 0, -1 and 0 at first.
     """
     weighted = w.size > 0
-    seen = carried[0]
-    last = int64(carried[1])
-    place = int64(carried[2])
+    seen, last, place = carried[0], int64(carried[1]), int64(carried[2])
     for j in range(at.size):
         i = at[j]
         if step[i] != last:
@@ -351,7 +335,7 @@ def curves(
     bins: Int32Array, out: FloatArray, carried: FloatArray,
 ) -> None:  # fmt: skip
     """Sum the curves of every ``shares``-th segment, from number ``share`` on: the work of one thread."""
-    room = np.empty(codes.shape[1], np.int32)
+    rows = np.empty(codes.shape[1], np.int32)
     for k in range(share, total.size, shares):
-        found = rows_of(columns[k], wanted[k], codes, order, start, first, room)
-        curve(room[:found], step, e, p, w, total[k], bins[k], out[k], carried[k])
+        count = rows_of(columns[k], wanted[k], codes, order, start, first, rows)
+        curve(rows[:count], step, e, p, w, total[k], bins[k], out[k], carried[k])

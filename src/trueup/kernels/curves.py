@@ -10,10 +10,10 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import uint64
 
 from trueup.kernels._jit import jit
-from trueup.kernels.cascade import MIN_PROBABILITY
+from trueup.kernels.cascade import MIN_PROBABILITY, expit
+from trueup.kernels.sorting import lower_bound, lower_bounds
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray
@@ -22,23 +22,6 @@ if TYPE_CHECKING:
 LINE, LOGIT, SOFTMAX, KNOTS, STEPS = 0, 1, 2, 3, 4
 ROWS = 256  # scores that are searched together
 FEW = 16  # fewer scores are not vectorised
-
-
-@jit
-def _count_below(x: FloatArray, low: int, high: int, p: float) -> int:
-    """Return the first index between low and high where x is not below p; high if there is none."""
-    first, left = low, high - low
-    while left > 0:  # without a branch: the step is the same on both sides
-        half = (left + 1) >> 1
-        first += half if x[uint64(first + half - 1)] < p else 0
-        left -= half
-    return first
-
-
-@jit
-def _between(x: FloatArray, value: FloatArray, low: int, high: int, p: float) -> float:
-    """Interpolate knots linearly; constant beyond the ends."""
-    return _from(x, value, low, high, _count_below(x, low, high, p), p)
 
 
 @jit
@@ -55,25 +38,20 @@ def _from(x: FloatArray, value: FloatArray, low: int, high: int, right: int, p: 
 
 
 @jit
-def _expit(f: float) -> float:
-    e = math.exp(-abs(f))
-    return 1.0 / (1.0 + e) if f >= 0 else e / (1.0 + e)
-
-
-@jit
 def _read(
     form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, curve: int, p: float
 ) -> float:
     """Evaluate one curve at one score."""
+    low, high = at[curve], at[curve + 1]
     if form == KNOTS:
-        return _between(x, value, at[curve], at[curve + 1], p)
+        return _from(x, value, low, high, lower_bound(x, low, high, p), p)
     if form == STEPS:
-        return float(value[min(_count_below(x, at[curve], at[curve + 1], p), at[curve + 1] - 1)])
+        return float(value[min(lower_bound(x, low, high, p), high - 1)])
     a, b, c = coefficient[curve, 0], coefficient[curve, 1], coefficient[curve, 2]
     if form == LINE:
         return float(a * p + c)
     p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
-    return _expit(a * math.log(p) - b * math.log1p(-p) + c)
+    return expit(a * math.log(p) - b * math.log1p(-p) + c)
 
 
 @jit
@@ -113,22 +91,10 @@ def _row(
 
 
 @jit
-def _places(x: FloatArray, p: FloatArray, place: Int32Array) -> None:
-    """Count the knots below each score: the steps of the search are the same for all, so that they are vectorised."""
-    place[: len(p)] = 0
-    left = len(x)
-    while left > 0:
-        half = (left + 1) >> 1
-        for i in range(len(p)):
-            place[i] += half if x[uint64(place[i] + half - 1)] < p[i] else 0
-        left -= half
-
-
-@jit
 def count_below(x: FloatArray, p: FloatArray, place: Int32Array) -> None:
     """Count the knots below each of many scores."""
     for start in range(0, len(p), ROWS):
-        _places(x, p[start : start + ROWS], place[start : start + ROWS])
+        lower_bounds(x, p[start : start + ROWS], place[start : start + ROWS])
 
 
 @jit
@@ -143,7 +109,7 @@ def _column(
     place = np.empty(ROWS, np.int32)
     for start in range(0, len(p), ROWS):
         some = p[start : start + ROWS]
-        _places(x, some, place)
+        lower_bounds(x, some, place)
         for i in range(len(some)):
             out[start + i] = (
                 value[min(place[i], len(x) - 1)] if form == STEPS else _from(x, value, 0, len(x), place[i], some[i])

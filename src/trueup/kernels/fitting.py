@@ -1,6 +1,7 @@
-"""Pool rows at equal scores, and fit curves of the score to the sums: log loss and squared error depend on nothing else.
+"""Pool rows at equal scores, fit curves and decision rules of the score to the sums, and compute losses.
 
-Sums are computed with twice the precision of a float, so that they do not depend on the order of rows.
+Log loss and squared error depend on the sums alone. These are computed with twice the precision of a float, so that they do
+not depend on the order of rows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from trueup.kernels.sorting import argsort
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
 
 MOST_STEPS = 100
 HALVINGS = 40
@@ -25,6 +26,8 @@ FARTHEST = 8.0  # what a first step may change a logit by: far out the curve is 
 SNAP = 1e-12  # a coefficient so near to its bound is on it
 UPRIGHT = 1e200  # a line so steep stands upright; the largest score times it is finite
 RIDGE = 1e-12  # of the curvature: keeps a step finite where scores say nothing about a coefficient
+SPLIT = 2.0**27 + 1.0  # splits a float into two halves of its digits
+FIRST_ROWS = 1000  # to judge whether there are few distinct scores
 ENOUGH = 1e-11  # of the weight: a step that lowers the loss by less is the last, and leaves about the square of that
 
 
@@ -252,10 +255,6 @@ def fit_powers(
         out[k] = factor
 
 
-SPLIT = 2.0**27 + 1.0  # splits a float into two halves of its digits
-FIRST_ROWS = 1000  # to judge whether there are few distinct scores
-
-
 @dataclass(frozen=True, eq=False)
 class PooledScores:
     """Sums at each distinct score of each segment, scores ascending."""
@@ -277,15 +276,20 @@ def pool_scores(
     ``code`` is the segment of each row; weights ``w`` are positive.
     """
     at, score, weight, total = np.zeros(segments + 1, np.int64), np.empty(len(p)), np.empty(len(p)), np.empty(len(p))
-    if code is None and _few_scores(p):
-        levels, place = _number(p)
+    if code is None and len(p) > 2 * FIRST_ROWS and len(np.unique(p[:FIRST_ROWS])) < FIRST_ROWS // 2:
+        # Rows share their scores with many others, judging by the first ones: not all need to be sorted.
+        levels, place = np.unique(p[: 20 * FIRST_ROWS]), np.empty(len(p), np.int32)
+        count_below(levels, p, place)
+        unknown = p[levels[np.minimum(place, len(levels) - 1)] != p]
+        if len(unknown):
+            levels = np.union1d(levels, unknown)
+            count_below(levels, p, place)
         many = len(levels)
         _pool_places(place, y, np.empty(0) if w is None else w, weight[:many], total[:many])
         score[:many], at[1] = levels + 0.0, many
     elif code is None and w is None and ((y == 0) | (y == 1)).all():
-        some, none = Workers(2).map(lambda of: np.sort(p[y == of]), (1.0, 0.0))
-        many = _merge(none, some, score, weight, total)
-        at[1] = many
+        events, others = Workers(2).map(lambda outcome: np.sort(p[y == outcome]), (1.0, 0.0))
+        many = at[1] = _merge(others, events, score, weight, total)
     else:
         order = argsort(p)
         if code is not None:
@@ -296,33 +300,17 @@ def pool_scores(
     return PooledScores(at, score[:many], np.ldexp(weight[:many], exponent), np.ldexp(total[:many], exponent))
 
 
-def _few_scores(p: FloatArray) -> bool:
-    """Return whether rows share their scores with many others, judging by the first rows."""
-    return len(p) > 2 * FIRST_ROWS and len(np.unique(p[:FIRST_ROWS])) < FIRST_ROWS // 2
-
-
-def _number(p: FloatArray) -> tuple[FloatArray, Int32Array]:
-    """Return the distinct scores and the index of the score of each row, without sorting all rows."""
-    levels, place = np.unique(p[: 20 * FIRST_ROWS]), np.empty(len(p), np.int32)
-    count_below(levels, p, place)
-    strange = p[levels[np.minimum(place, len(levels) - 1)] != p]
-    if len(strange):
-        levels = np.union1d(levels, strange)
-        count_below(levels, p, place)
-    return levels, place
-
-
 @jit
-def _merge(none: FloatArray, some: FloatArray, score: FloatArray, weight: FloatArray, total: FloatArray) -> int:
+def _merge(others: FloatArray, events: FloatArray, score: FloatArray, weight: FloatArray, total: FloatArray) -> int:
     """Count rows of outcome 0 and 1 at each distinct score, from the sorted scores of both."""
     i, j, many = 0, 0, 0
-    while i < len(none) or j < len(some):
-        here = some[j] if i == len(none) or (j < len(some) and some[j] < none[i]) else none[i]
+    while i < len(others) or j < len(events):
+        here = events[j] if i == len(others) or (j < len(events) and events[j] < others[i]) else others[i]
         rows, hits = 0, 0
-        while i < len(none) and none[i] == here:
+        while i < len(others) and others[i] == here:
             i += 1
             rows += 1
-        while j < len(some) and some[j] == here:
+        while j < len(events) and events[j] == here:
             j += 1
             hits += 1
         score[many], weight[many], total[many] = here + 0.0, rows + hits, hits
@@ -415,9 +403,7 @@ def effective_rows(code: Int32Array, w: FloatArray, out: FloatArray) -> None:
 def pool_adjacent_violators(total: FloatArray, weight: FloatArray) -> tuple[IntArray, FloatArray]:
     """Pool adjacent violators until the means ascend; return the start of each block, and its mean.
 
-    Takes the weighted sums and the weights at each distinct score: sums of integers are exact. Ayer, Brunk, Ewing, Reid and
-    Silverman (1955), "An empirical distribution function for sampling with incomplete information", Annals of Mathematical
-    Statistics 26(4).
+    Takes the weighted sums and the weights at each distinct score: sums of integers are exact (Ayer et al. 1955).
     """
     first = np.empty(total.size, np.int64)
     mean = np.empty(total.size)
@@ -434,3 +420,68 @@ def pool_adjacent_violators(total: FloatArray, weight: FloatArray) -> tuple[IntA
         first[blocks], mean[blocks], sums[blocks], masses[blocks] = begin, s / w, s, w
         blocks += 1
     return first[:blocks].copy(), mean[:blocks].copy()
+
+
+@jit
+def extend_runs(
+    rows: FloatArray, costs: FloatArray, before: FloatArray, fixed: float, capacity: float, action: int, best: FloatArray,
+    start: AnyArray, last: AnyArray,
+) -> None:  # fmt: skip
+    """Let one more action take a run of scores that ends at each index, if that is cheaper than the best known.
+
+    best[i] = min over l < i of before[l] + fixed + costs[i] - costs[l], where rows[i] - rows[l] is within the capacity: the
+    minimum of a sliding window, kept in a queue. ``rows`` and ``costs`` are cumulative; ``before`` is the least cost with
+    other actions, infinite if impossible. ``best``, ``start`` and ``last`` (cost, start and action of the last run) are
+    updated.
+    """
+    m = rows.size
+    queue = np.empty(m, np.int64)
+    head = 0
+    tail = 0
+    for i in range(m):
+        while head < tail and rows[i] - rows[queue[head]] > capacity:
+            head += 1
+        if head < tail:
+            begin = queue[head]
+            cost = fixed + (before[begin] - costs[begin]) + costs[i]
+            if cost < best[i]:
+                best[i], start[i], last[i] = cost, begin, action
+        if before[i] < np.inf:
+            offer = before[i] - costs[i]
+            while head < tail and before[queue[tail - 1]] - costs[queue[tail - 1]] >= offer:
+                tail -= 1
+            queue[tail] = i
+            tail += 1
+
+
+@jit
+def log_losses(y: FloatArray, p: FloatArray, smallest: float, out: FloatArray) -> None:
+    """Compute the log loss of each row; probabilities are clipped to ``smallest`` from 0 and 1."""
+    for i in range(len(y)):
+        q = min(max(p[i], smallest), 1.0 - smallest)
+        loss = 0.0
+        if y[i] > 0:
+            loss -= y[i] * math.log(q)
+        if y[i] < 1:
+            loss -= (1.0 - y[i]) * math.log1p(-q)
+        out[i] = loss
+
+
+@jit
+def deviation_moments(
+    difference: FloatArray, weight: FloatArray, mean: float, least: float = 0.0
+) -> tuple[float, float, float]:
+    """Return the largest weighted deviation from a mean, and the sums of squares and fourth powers relative to it.
+
+    Empty weights are weights of 1. The largest is at least ``least``, that of rows elsewhere; dividing by it prevents
+    overflow.
+    """
+    largest = least
+    for i in range(len(difference)):
+        largest = max(largest, abs(difference[i] - mean) * (weight[i] if len(weight) else 1.0))
+    squares, fourth = 0.0, 0.0
+    for i in range(len(difference)):
+        u = (difference[i] - mean) * (weight[i] if len(weight) else 1.0) / largest if largest > 0 else 0.0
+        squares += u * u
+        fourth += u * u * u * u
+    return largest, squares, fourth

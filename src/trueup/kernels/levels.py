@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.kernels._jit import jit
+from trueup.kernels.sorting import lower_bound
+from trueup.kernels.trees import code_of, find_leaf
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray, UInt8Array, UInt16Array, UInt32Array
@@ -42,41 +44,28 @@ def order_by_level(level: Int32Array, rows: IntArray, levels: int) -> tuple[IntA
 
 
 @jit
-def _best_cut(
-    mass: FloatArray, total: FloatArray, bins: int, W: float, S: float, least: float, l2: float, best: float
-) -> tuple[float, int, int]:
-    """Find the best cut of a number: drop of squared error, last bin on the left, and side of missing values."""
-    found, side = -1, 0
-    for missing_left in range(2 if mass[0] > 0.0 else 1):
+def _best_bin(
+    mass: FloatArray, total: FloatArray, bins: int, categorical: int, W: float, S: float, least: float, l2: float,
+    best: float,
+) -> tuple[float, int, int]:  # fmt: skip
+    """Find the best cut of a number, or category (0 is missing) against all others.
+
+    Returns the drop of squared error, the last bin on the left or the category, and the side of missing numbers.
+    """
+    chosen, side = -1, 0
+    for missing_left in range(2 if mass[0] > 0.0 and not categorical else 1):
         w, s = (mass[0], total[0]) if missing_left == 1 else (0.0, 0.0)
-        for b in range(1, bins):
+        for b in range(0 if categorical else 1, bins):
             if mass[b] == 0.0:
                 continue
-            w += mass[b]
-            s += total[b]
+            w, s = (mass[b], total[b]) if categorical else (w + mass[b], s + total[b])
             rest = W - w
             if w < least or rest < least or rest <= DUST * W:
                 continue
             drop = s * s / (w + l2) + (S - s) * (S - s) / (rest + l2)
             if drop > best * BETTER:
-                best, found, side = drop, b, missing_left
-    return best, found, side
-
-
-@jit
-def _best_category(
-    mass: FloatArray, total: FloatArray, bins: int, W: float, S: float, least: float, l2: float, best: float
-) -> tuple[float, int, int]:
-    """Find the best split of one category (0 is missing) against all others."""
-    found = -1
-    for b in range(bins):
-        w, s = mass[b], total[b]
-        if w <= 0.0 or w < least or W - w < least or W - w <= DUST * W:
-            continue
-        drop = s * s / (w + l2) + (S - s) * (S - s) / (W - w + l2)
-        if drop > best * BETTER:
-            best, found = drop, b
-    return best, found, 0
+                best, chosen, side = drop, b, missing_left
+    return best, chosen, side
 
 
 @jit
@@ -102,18 +91,6 @@ def _split(rows: IntArray, spare: IntArray, codes: UInt16Array, cut: int, missin
 
 
 @jit
-def _sums(own: IntArray, target: FloatArray, weight: FloatArray) -> tuple[float, float, float]:
-    """Sum weights, targets and squared targets."""
-    W = S = Q = 0.0
-    for i in range(len(own)):
-        w, t = weight[own[i]], target[own[i]]
-        W += w
-        S += w * t
-        Q += w * t * t
-    return W, S, Q
-
-
-@jit
 def _best_split(
     own: IntArray, codes: UInt16Array, counts: IntArray, categorical: UInt8Array, target: FloatArray, weight: FloatArray,
     W: float, S: float, least: float, l2: float, best: float, mass: FloatArray, total: FloatArray,
@@ -129,12 +106,9 @@ def _best_split(
             b, w = here[own[i]], weight[own[i]]
             mass[b] += w
             total[b] += w * target[own[i]]
-        if categorical[f]:
-            drop, at, way = _best_category(mass, total, bins, W, S, least, l2, best)
-        else:
-            drop, at, way = _best_cut(mass, total, bins, W, S, least, l2, best)
-        if at >= 0:
-            best, feature, cut, side = drop, f, at, way
+        drop, chosen, way = _best_bin(mass, total, bins, categorical[f], W, S, least, l2, best)
+        if chosen >= 0:
+            best, feature, cut, side = drop, f, chosen, way
     return feature, cut, side
 
 
@@ -153,7 +127,12 @@ def _grow_one(
         if high[k] <= low[k]:
             continue
         own = rows[low[k] : high[k]]
-        W, S, Q = _sums(own, target, weight)
+        W = S = Q = 0.0
+        for i in own:
+            w, t = weight[i], target[i]
+            W += w
+            S += w * t
+            Q += w * t * t
         if W + l2 <= 0.0:
             continue
         value[k] = S / (W + l2)
@@ -209,39 +188,6 @@ def walk_levels(
 
 
 @jit
-def _level_of(f: float, edges: FloatArray, low: int, high: int) -> int:
-    """Count the edges below a score."""
-    first, last = low, high
-    while first < last:
-        middle = (first + last) >> 1
-        if edges[middle] < f:
-            first = middle + 1
-        else:
-            last = middle
-    return first - low
-
-
-@jit
-def _leaf_of(
-    here: int, X: FloatArray, at: int, levels: IntArray, node: Int32Array, threshold: FloatArray, words: UInt32Array
-) -> int:
-    """Return the leaf of one row in one tree of a forest."""
-    while here >= 0:
-        feature = node[here, 0]
-        value = X[feature, at]
-        if node[here, 4] >= 0:
-            code = int(value) + 1 if 0.0 <= value < levels[feature] else 0
-            word = code >> 5
-            left = word < node[here, 5] and (words[node[here, 4] + word] >> np.uint32(code & 31)) & np.uint32(1) == 1
-        elif math.isnan(value):
-            left = node[here, 3] == 1
-        else:
-            left = value <= threshold[here]
-        here = node[here, 1] if left else node[here, 2]
-    return ~here
-
-
-@jit
 def _line(
     at: int, X: FloatArray, i: int, levels: IntArray, place: IntArray, centre: FloatArray, scale: FloatArray,
     slopes: FloatArray,
@@ -251,8 +197,7 @@ def _line(
     for f in range(len(levels)):
         value, p = X[f, i], place[f]
         if levels[f] >= 0:
-            code = int(value) + 1 if 0.0 <= value < levels[f] else 0
-            found += slopes[at, p + code]
+            found += slopes[at, p + code_of(value, levels[f])]
             continue
         far = (value - centre[f]) / scale[f]
         found += slopes[at, p] * far if math.isfinite(far) else slopes[at, p + 1]
@@ -337,13 +282,14 @@ def step_levels(
     for m in range(len(F)):
         at = m * sizes[1] + t
         for i in range(F.shape[1]):
-            which = learner[learner_at[at] + _level_of(F[m, i], edges, edges_at[at], edges_at[at + 1])]
+            level = lower_bound(edges, edges_at[at], edges_at[at + 1], F[m, i]) - edges_at[at]
+            which = learner[learner_at[at] + level]
             if which == NO_LEARNER:
                 continue
             if sizes[3]:
                 value = _line(which, X, i, levels, place, centre, scale, slopes)
             else:
-                value = leaf[_leaf_of(which, X, i, levels, node, threshold, words)]
+                value = leaf[find_leaf(which, X, i, F, i, levels, node, threshold, words)]
             F[m, i] = advance(F[m, i], value, bounds[2], sizes[2], bounds[0], bounds[1], bounds[6])
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.kernels._jit import jit
-from trueup.kernels.cascade import MIN_PROBABILITY
+from trueup.kernels.cascade import logit
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray
@@ -28,23 +28,13 @@ class PatchProgram(NamedTuple):
     low: FloatArray
     high: FloatArray
     shift: FloatArray
-    logit: bool
+    on_logits: bool
     bounds: FloatArray  # lowest and highest score; infinite where there are none
 
 
-@jit
 def shift_scores(values: FloatArray, shift: float, bounds: FloatArray) -> FloatArray:
     """Shift scores by a patch, within bounds."""
-    out = np.empty(values.size)
-    for i in range(values.size):
-        out[i] = min(max(values[i] + shift, bounds[0]), bounds[1])
-    return out
-
-
-@jit
-def _to_logit(p: float) -> float:
-    p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
-    return math.log(p) - math.log1p(-p)
+    return np.clip(values + shift, bounds[0], bounds[1])
 
 
 @jit
@@ -52,7 +42,7 @@ def to_logits(values: FloatArray) -> FloatArray:
     """Compute logits exactly as the scorer does, so that rows on the edge of a cell stay on their side."""
     out = np.empty(values.size)
     for i in range(values.size):
-        out[i] = _to_logit(values[i])
+        out[i] = logit(values[i])
     return out
 
 
@@ -75,28 +65,16 @@ def _group(value: float, levels: int, edges: FloatArray, start: int, stop: int) 
 
 @jit
 def score(
-    levels: IntArray,
-    edges_at: IntArray,
-    edges: FloatArray,
-    feature: IntArray,
-    code: IntArray,
-    low: FloatArray,
-    high: FloatArray,
-    shift: FloatArray,
-    logit: bool,  # noqa: FBT001  (a kernel takes no names)
-    bounds: FloatArray,
-    X: FloatArray,
-    P: FloatArray,
-    out: FloatArray,
-) -> None:
+    levels: IntArray, edges_at: IntArray, edges: FloatArray, feature: IntArray, code: IntArray, low: FloatArray,
+    high: FloatArray, shift: FloatArray, on_logits: bool, bounds: FloatArray,  # noqa: FBT001  (a kernel takes no names)
+    X: FloatArray, P: FloatArray, out: FloatArray,
+) -> None:  # fmt: skip
     """Score rows, X of shape (features, rows); rows without a patch keep their score to the last bit."""
     own = np.empty(levels.size, np.int64)
     for i in range(P.size):
         for j in range(levels.size):
             own[j] = _group(X[j, i], levels[j], edges, edges_at[j], edges_at[j + 1])
-        value = P[i]
-        if logit:
-            value = _to_logit(value)
+        value = logit(P[i]) if on_logits else P[i]
         touched = False
         for k in range(shift.size):
             a, b = feature[k, 0], feature[k, 1]
@@ -107,7 +85,7 @@ def score(
                 touched = True
         if not touched:
             out[i] = P[i]
-        elif logit:
+        elif on_logits:
             out[i] = 1.0 / (1.0 + math.exp(-value))
         else:
             out[i] = value

@@ -1,4 +1,4 @@
-"""Sort columns, take order statistics, and assign values to bins."""
+"""Sort columns, take order statistics, search ascending values, and assign values to bins."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numba import uint64
 
 from trueup.kernels._jit import jit
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray
 
 BUCKETS = 8192
-WORTH_BUCKETS = 50_000  # below this many rows a partial sort is as quick
+WORTH_THREADS = WORTH_BUCKETS = 50_000  # below this many rows a plain sort is as quick
 
 
 @jit
@@ -39,6 +40,29 @@ def digitize(values: FloatArray, edges: FloatArray, out: Int32Array) -> None:
 
 
 @jit
+def lower_bound(x: FloatArray, low: int, high: int, value: float) -> int:
+    """Return the first index between low and high where x is not below the value; high if there is none."""
+    first, left = low, high - low
+    while left > 0:  # without a branch: the step is the same on both sides
+        half = (left + 1) >> 1
+        first += half if x[uint64(first + half - 1)] < value else 0
+        left -= half
+    return first
+
+
+@jit
+def lower_bounds(x: FloatArray, values: FloatArray, out: Int32Array) -> None:
+    """Count the x below each of a few hundred values: the steps are the same for all, so that they are vectorised."""
+    out[: len(values)] = 0
+    left = len(x)
+    while left > 0:
+        half = (left + 1) >> 1
+        for i in range(len(values)):
+            out[i] += half if x[uint64(out[i] + half - 1)] < values[i] else 0
+        left -= half
+
+
+@jit
 def _bucket(values: FloatArray, low: float, scale: float, counts: IntArray) -> None:
     """Count values in equal buckets from ``low`` up; values beyond an end count in the bucket there."""
     last = counts.size - 1
@@ -47,12 +71,12 @@ def _bucket(values: FloatArray, low: float, scale: float, counts: IntArray) -> N
 
 
 @jit
-def _gather(values: FloatArray, low: float, scale: float, wanted: IntArray, start: IntArray, out: FloatArray) -> None:
-    """Copy the values of the wanted buckets, each bucket from its own start, which advances."""
-    last = wanted.size - 1
+def _gather(values: FloatArray, low: float, scale: float, start: IntArray, out: FloatArray) -> None:
+    """Copy the values of the wanted buckets, each bucket from its own start, which advances; -1 for the others."""
+    last = start.size - 1
     for i in range(values.size):
         bucket = max(0, min(last, int((values[i] - low) * scale)))
-        if wanted[bucket] >= 0:
+        if start[bucket] >= 0:
             out[start[bucket]] = values[i]
             start[bucket] += 1
 
@@ -62,29 +86,21 @@ def order_statistics(values: FloatArray, ranks: IntArray) -> FloatArray:
     low, high = float(values.min()), float(values.max())
     span = high - low
     if len(values) < WORTH_BUCKETS or not np.isfinite(span) or not span > 0 or not np.isfinite(BUCKETS / span):
-        found: FloatArray = np.partition(values, ranks)[ranks]
-        return found
+        return np.asarray(np.partition(values, ranks)[ranks])
     scale = BUCKETS / span
     counts = np.zeros(BUCKETS, np.int64)
     _bucket(values, low, scale, counts)
     ends = np.cumsum(counts)
     holding = np.searchsorted(ends, ranks, side="right")
-    wanted = np.full(BUCKETS, -1, np.int64)
     used = np.unique(holding)
-    wanted[used] = used
     sizes = counts[used]
-    start = np.zeros(BUCKETS, np.int64)
-    start[used] = np.cumsum(sizes) - sizes
-    first = start.copy()
+    first = np.full(BUCKETS, -1, np.int64)
+    first[used] = np.cumsum(sizes) - sizes
     pool = np.empty(int(sizes.sum()))
-    _gather(values, low, scale, wanted, start, pool)
+    _gather(values, low, scale, first.copy(), pool)
     for bucket, size in zip(used, sizes, strict=True):
         pool[first[bucket] : first[bucket] + size].sort()
-    answer: FloatArray = pool[first[holding] + ranks - (ends[holding] - counts[holding])]
-    return answer
-
-
-WORTH_HALVING = 50_000
+    return np.asarray(pool[first[holding] + ranks - (ends[holding] - counts[holding])])
 
 
 @jit
@@ -103,7 +119,7 @@ def _merge(values: FloatArray, left: IntArray, right: IntArray, shift: int, out:
 
 def argsort(values: FloatArray) -> IntArray:
     """Return the order that sorts values without NaN; it does not depend on the number of threads."""
-    if len(values) < WORTH_HALVING:
+    if len(values) < WORTH_THREADS:
         return np.argsort(values)
     half = len(values) // 2
     with ThreadPoolExecutor(2) as pool:

@@ -19,35 +19,29 @@ FINDINGS = (
 
 
 @jit
-def range_tail(x: float) -> float:
-    """Compute P(range of Brownian motion on [0, 1] > x) = 8 sum_k (-1)^(k-1) k Q(kx) (Feller 1951)."""
-    if not x >= 0.3:  # the complement is below 1e-22 there (and NaN does not reject)
-        return 1.0
-    total = 0.0
-    sign = 1.0
-    for k in range(1, 60):
-        term = k * 0.5 * math.erfc(k * x * SQRT_HALF)
+def _alternating(x: float, step: int) -> float:
+    """Compute sum_n (-1)^k c_n Q(n x): n = k + 1 and c_n = n for a step of 1, n = 2k + 1 and c_n = 1 for a step of 2."""
+    total, sign = 0.0, 1.0
+    for n in range(1, 60 * step, step):
+        term = (n if step == 1 else 1.0) * 0.5 * math.erfc(n * x * SQRT_HALF)
         total += sign * term
         if term < 1e-17 * total:
             break
         sign = -sign
-    return min(1.0, 8.0 * total)
+    return total
+
+
+@jit
+def range_tail(x: float) -> float:
+    """Compute P(range of Brownian motion on [0, 1] > x) = 8 sum_k (-1)^(k-1) k Q(kx) (Feller 1951)."""
+    # Below 0.3 the complement is below 1e-22 (and NaN does not reject).
+    return min(1.0, 8.0 * _alternating(x, 1)) if x >= 0.3 else 1.0
 
 
 @jit
 def mad_tail(x: float) -> float:
     """Compute P(largest modulus of Brownian motion on [0, 1] > x) = 4 sum_k (-1)^k Q((2k+1)x)."""
-    if not x >= 0.15:
-        return 1.0
-    total = 0.0
-    sign = 1.0
-    for k in range(60):
-        term = 0.5 * math.erfc((2 * k + 1) * x * SQRT_HALF)
-        total += sign * term
-        if term < 1e-17 * total:
-            break
-        sign = -sign
-    return min(1.0, 4.0 * total)
+    return min(1.0, 4.0 * _alternating(x, 2)) if x >= 0.15 else 1.0
 
 
 @jit
@@ -95,13 +89,6 @@ def segment_tails(span: FloatArray, rise: FloatArray, v: FloatArray, k3: FloatAr
     """Compute the default p-value of each segment."""
     for k in range(span.size):
         out[k] = segment_tail(span[k], rise[k], v[k], k3[k])
-
-
-@jit
-def range_tails(x: FloatArray, out: FloatArray) -> None:
-    """Compute the range tail at each of several points."""
-    for k in range(x.size):
-        out[k] = range_tail(x[k])
 
 
 @jit

@@ -135,8 +135,7 @@ class Tally:
     @property
     def span(self) -> FloatArray:
         """Largest minus smallest cumulative difference, C_0 = 0 included: W times ECCE-R."""
-        span: FloatArray = self.state[:, sums.HIGH] - self.state[:, sums.LOW]
-        return span
+        return np.asarray(self.state[:, sums.HIGH] - self.state[:, sums.LOW])
 
     @property
     def reach(self) -> FloatArray:
@@ -155,7 +154,15 @@ class Tally:
         out[:, sums.HIGH] = np.maximum(a[:, sums.HIGH], start + b[:, sums.HIGH])
         out[:, sums.LOW] = np.minimum(a[:, sums.LOW], start + b[:, sums.LOW])
         if self.real:
-            _join_steps(a, b, out)
+            # One more jump, where the two meet.
+            some_a, some_b = a[:, sums.R_STEPS] > 0, b[:, sums.R_STEPS] > 0
+            jump = a[:, sums.R_LAST_MEAN] - b[:, sums.R_FIRST_MEAN]
+            meeting = a[:, sums.R_LAST_VAR] + b[:, sums.R_FIRST_VAR] + jump**2
+            out[:, sums.R_BETWEEN] += np.where(some_a & some_b, meeting, 0.0)
+            for column in (sums.R_FIRST_MEAN, sums.R_FIRST_VAR):
+                out[:, column] = np.where(some_a, a[:, column], b[:, column])
+            for column in (sums.R_LAST_MEAN, sums.R_LAST_VAR):
+                out[:, column] = np.where(some_b, b[:, column], a[:, column])
         else:
             leap = start + b[:, sums.HIGH] - a[:, sums.LOW]
             out[:, sums.RISE] = np.maximum(np.maximum(a[:, sums.RISE], b[:, sums.RISE]), leap)
@@ -168,40 +175,6 @@ def concatenate_tallies(tallies: Sequence[Tally]) -> Tally:
     return Tally(rows, state, weights, tallies[0].real)
 
 
-def _join_steps(a: FloatArray, b: FloatArray, out: FloatArray) -> None:
-    """Join the successive differences of two tallies: one more jump where they meet."""
-    some_a, some_b = a[:, sums.R_STEPS] > 0, b[:, sums.R_STEPS] > 0
-    jump = a[:, sums.R_LAST_MEAN] - b[:, sums.R_FIRST_MEAN]
-    meeting = a[:, sums.R_LAST_VAR] + b[:, sums.R_FIRST_VAR] + jump**2
-    out[:, sums.R_BETWEEN] += np.where(some_a & some_b, meeting, 0.0)
-    for column in (sums.R_FIRST_MEAN, sums.R_FIRST_VAR):
-        out[:, column] = np.where(some_a, a[:, column], b[:, column])
-    for column in (sums.R_LAST_MEAN, sums.R_LAST_VAR):
-        out[:, column] = np.where(some_b, b[:, column], a[:, column])
-
-
-def _slots(
-    parent: Int32Array, code: Int32Array, shape: tuple[int, int], numbers: IntArray
-) -> tuple[Int32Array, Int32Array, int, Int32Array]:
-    """Return parent, code, width and slots as the kernels of `cumulative` take them."""
-    height, width = shape
-    if _dense(shape, len(parent)):
-        return parent, code, width, slots(height * width, numbers)
-    segment = assign(parent, code, shape, numbers)
-    return segment, segment, 0, slots(len(numbers), np.arange(len(numbers)))
-
-
-def tally(rows: SortedRows, parent: Int32Array, code: Int32Array, shape: tuple[int, int], cells: Cells) -> Tally:
-    """Sum every segment among the cells ``parent * width + code`` in one pass over the rows."""
-    parent, code, width, slot = _slots(parent, code, shape, cells.numbers)
-    weights = np.zeros((len(cells), 2))
-    state = np.zeros((len(cells), 15 if rows.real else 8))
-    advance = sums.advance_real if rows.real else sums.advance
-    advance(parent, code, width, slot, rows.step, rows.e, rows.p, rows.w if len(rows.w) else None, state, weights)
-    (sums.close_real if rows.real else sums.close)(state)
-    return _finish(rows, cells, state, weights)
-
-
 class RunningTally:
     """The tally of the cells ``parent * width + code`` over chunks of rows in ascending score order.
 
@@ -211,22 +184,44 @@ class RunningTally:
     def __init__(self, shape: tuple[int, int], cells: Cells, *, real: bool) -> None:
         self.shape, self.cells, self.real = shape, cells, real
         self.rows = np.zeros(len(cells), np.int64)
-        self.state, self.weights = np.zeros((len(cells), 15 if real else 8)), np.zeros((len(cells), 2))
+        self.state = np.zeros((len(cells), sums.REAL_COLUMNS if real else sums.BINARY_COLUMNS))
+        self.weights = np.zeros((len(cells), 2))
 
-    def advance(self, rows: SortedRows, parent: Int32Array, code: Int32Array) -> None:
-        """Add the rows of the next chunk."""
-        parent, code, width, slot = _slots(parent, code, self.shape, self.cells.numbers)
-        sums.count_rows(parent, code, width, slot, self.rows)
+    def advance(self, rows: SortedRows, parent: Int32Array, code: Int32Array, *, count: bool = True) -> None:
+        """Add the rows of the next chunk; ``count`` them too."""
+        (height, width), numbers = self.shape, self.cells.numbers
+        if _dense(self.shape, len(parent)):
+            slot = slots(height * width, numbers)
+        else:
+            parent = code = assign(parent, code, self.shape, numbers)
+            width, slot = 0, slots(len(numbers), np.arange(len(numbers)))
+        if count:
+            sums.count_rows(parent, code, width, slot, self.rows)
         w = rows.w if len(rows.w) else None
         advance = sums.advance_real if self.real else sums.advance
         advance(parent, code, width, slot, rows.step, rows.e, rows.p, w, self.state, self.weights)
 
     def finish(self, *, weighted: bool) -> Tally:
-        """Return the tally of all chunks."""
+        """Return the tally of all chunks; without weights, the number of rows is the weight."""
         (sums.close_real if self.real else sums.close)(self.state)
         if not weighted:
             self.weights[:] = self.rows[:, None]
         return Tally(self.rows, self.state, self.weights, self.real)
+
+
+def tally(rows: SortedRows, parent: Int32Array, code: Int32Array, shape: tuple[int, int], cells: Cells) -> Tally:
+    """Sum every segment among the cells ``parent * width + code`` in one pass over the rows."""
+    running = RunningTally(shape, cells, real=rows.real)
+    running.rows[:] = cells.rows
+    running.advance(rows, parent, code, count=False)
+    return running.finish(weighted=len(rows.w) > 0)
+
+
+def tally_groups(rows: SortedRows, codes: Int32Array, count: int) -> Tally:
+    """Tally groups by the code of each input row, empty groups included; rows of code -1 are in none."""
+    own = codes[rows.order]
+    counts = np.bincount(own[own >= 0], minlength=count).astype(np.int32)
+    return tally(rows, np.zeros(len(own), np.int32), own, (1, count), Cells(np.arange(count), counts))
 
 
 def cross(
@@ -236,15 +231,8 @@ def cross(
     if not _dense(shape, len(parent)):
         cells = find_cells(parent, code, shape, min_rows)
         return cells, tally(rows, parent, code, shape, cells)
-    run = sums.cross_real if rows.real else sums.cross
-    w = rows.w if len(rows.w) else None
-    numbers, counts, thin, state, weights = run(parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w)
-    cells = Cells(numbers, counts, thin)
-    return cells, _finish(rows, cells, state, weights)
-
-
-def _finish(rows: SortedRows, cells: Cells, state: FloatArray, weights: FloatArray) -> Tally:
-    """Build a tally; without weights, the number of rows is the weight."""
-    if not len(rows.w):
-        weights[:] = cells.rows[:, None]
-    return Tally(cells.rows.astype(np.int64), state, weights, rows.real)
+    w, real = rows.w if len(rows.w) else None, 1 if rows.real else None
+    numbers, counts, thin, state, weights = sums.cross(parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, real)
+    if w is None:
+        weights[:] = counts[:, None]
+    return Cells(numbers, counts, thin), Tally(counts.astype(np.int64), state, weights, rows.real)

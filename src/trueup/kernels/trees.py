@@ -7,6 +7,7 @@ of features of one table each: a leaf adds its value to every cell that satisfie
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -97,31 +98,24 @@ class ForestBins:
 def find_bins(forest: Forest, levels: Sequence[int]) -> ForestBins:
     """Find the coarsest bins that distinguish whatever the forest distinguishes; ``levels`` is -1 for a number."""
     cuts, classes = [], []
-    for at, count in enumerate(levels):
-        nodes = np.flatnonzero(forest.feature == at)
+    for feature, count in enumerate(levels):
+        nodes = np.flatnonzero(forest.feature == feature)
         cuts.append(np.unique(forest.threshold[nodes]) if count == NUMERIC else np.zeros(0))
         classes.append(np.zeros(0 if count == NUMERIC else count + 1, np.int32))
         if count != NUMERIC:
-            _tell_apart(nodes, forest.words_at, forest.words_in, forest.words, classes[at])
+            _tell_apart(nodes, forest.words_at, forest.words_in, forest.words, classes[feature])
     return ForestBins(np.array([count != NUMERIC for count in levels], bool), tuple(cuts), tuple(classes))
 
 
-@dataclass(frozen=True, eq=False)
-class PairTables:
-    """The sum of a forest, as tables.
+class PairTables(NamedTuple):
+    """The sum of a forest, as tables: a row (a, b, output, start, first row, first column) of ``table`` for each.
 
-    Table k adds ``values[start[k] + rows[bin of a[k]] + columns[bin of b[k]]]`` to output ``output[k]``, where ``rows`` and
-    ``columns`` are the parts of ``places`` that begin at ``rows_at[k]`` and ``columns_at[k]``. If b is a, the columns are
-    all 0.
+    A table adds ``values[start + rows[bin of a] + columns[bin of b]]`` to its output, where ``rows`` and ``columns`` are
+    the parts of ``places`` that begin at its first row and column. If b is a, the columns are all 0.
     """
 
-    a: Int32Array
-    b: Int32Array
-    output: Int32Array
-    rows_at: IntArray
-    columns_at: IntArray
+    table: IntArray
     places: Int32Array
-    start: IntArray
     values: FloatArray
 
 
@@ -131,7 +125,15 @@ def collapse(forest: Forest, bins: ForestBins, most_cells: int = MAX_CELLS) -> P
     ``bins`` are at least as fine as what the forest distinguishes. Bins that no leaf of a table distinguishes share an
     index in it. Sizes are checked before anything is allocated.
     """
-    paths, flat = _find_paths(forest), _flatten(bins)
+    nodes, size = len(forest.feature), len(forest.feature) + len(forest.value)
+    parent, side, output = np.full(size, -1, np.int32), np.zeros(size, np.uint8), np.zeros(size, np.int32)
+    for turn, child in enumerate((forest.right, forest.left)):
+        below = np.where(child >= 0, child, nodes + ~child)
+        parent[below], side[below] = np.arange(nodes), turn
+    output[np.where(forest.root >= 0, forest.root, nodes + ~forest.root)] = forest.output
+    sets = forest.words_at, forest.words_in, forest.words
+    paths = _Paths(forest.feature, forest.threshold, forest.missing_left, *sets, parent, side, output)
+    flat = _flatten(bins)
     tested = np.empty((len(forest.value), 3), np.int32)
     if not _features_of_leaves(paths, tested):
         return None
@@ -152,8 +154,7 @@ def collapse(forest: Forest, bins: ForestBins, most_cells: int = MAX_CELLS) -> P
     _fill(paths, flat, tables, forest.value, start, np.empty((2, int(tables.wide.max(initial=1))), np.uint8), values)
     units = np.column_stack([tables.wide[:, 1], np.ones(len(pairs), np.int64)])
     places = (tables.places * np.repeat(units.ravel(), lengths.ravel())).astype(np.int32)
-    a, b, output = (np.ascontiguousarray(column) for column in reads.T)
-    return PairTables(a, b, output, at[:, 0].copy(), at[:, 1].copy(), places, start, values)
+    return PairTables(np.column_stack([reads, start, at]), places, values)
 
 
 class _Paths(NamedTuple):
@@ -191,19 +192,8 @@ class _Tables(NamedTuple):
     wide: IntArray
 
 
-def _find_paths(forest: Forest) -> _Paths:
-    nodes, size = len(forest.feature), len(forest.feature) + len(forest.value)
-    parent, side, output = np.full(size, -1, np.int32), np.zeros(size, np.uint8), np.zeros(size, np.int32)
-    for turn, child in enumerate((forest.right, forest.left)):
-        at = np.where(child >= 0, child, nodes + ~child)
-        parent[at], side[at] = np.arange(nodes), turn
-    output[np.where(forest.root >= 0, forest.root, nodes + ~forest.root)] = forest.output
-    sets = forest.words_at, forest.words_in, forest.words
-    return _Paths(forest.feature, forest.threshold, forest.missing_left, *sets, parent, side, output)
-
-
 def _flatten(bins: ForestBins) -> _Flat:
-    tried = [np.unique(found, return_index=True)[1] for found in bins.classes]
+    tried = [np.unique(classes, return_index=True)[1] for classes in bins.classes]
     counts = [bins.count(feature) for feature in range(len(bins.categorical))]
     return _Flat(
         bins.categorical.astype(np.uint8), np.array(counts, np.int64),
@@ -214,18 +204,18 @@ def _flatten(bins: ForestBins) -> _Flat:
 
 def _choose_tables(tested: Int32Array) -> tuple[Int32Array, Int32Array]:
     """Assign a table to each leaf: that of its pair; a leaf of fewer features joins a pair that contains them."""
-    pairs, found = np.unique(tested, axis=0, return_inverse=True)
+    pairs, pair_of = np.unique(tested, axis=0, return_inverse=True)
     home = np.arange(len(pairs))
     first: dict[tuple[int, int], int] = {}
-    for at, (a, b, c) in enumerate(pairs.tolist()):
+    for index, (a, b, c) in enumerate(pairs.tolist()):
         if b >= 0:
             for feature in (-1, a, b):
-                first.setdefault((feature, c), at)
-    for at, (a, b, c) in enumerate(pairs.tolist()):
+                first.setdefault((feature, c), index)
+    for index, (a, b, c) in enumerate(pairs.tolist()):
         if b < 0:
-            home[at] = first.get((a, c), at)
+            home[index] = first.get((a, c), index)
     kept, moved = np.unique(home, return_inverse=True)
-    return np.ascontiguousarray(pairs[kept], np.int32), moved.ravel()[found.ravel()].astype(np.int32)
+    return np.ascontiguousarray(pairs[kept], np.int32), moved.ravel()[pair_of.ravel()].astype(np.int32)
 
 
 @jit
@@ -233,6 +223,32 @@ def _in_set(words: UInt32Array, at: int, many: int, code: int) -> bool:
     """Return whether a category (code + 1) is in a set."""
     word = code >> 5
     return word < many and (words[at + word] >> np.uint32(code & 31)) & np.uint32(1) == np.uint32(1)
+
+
+@jit
+def code_of(value: float, levels: int) -> int:
+    """Return 1 + the code of a category; 0 if it is missing or unseen."""
+    return int(value) + 1 if 0.0 <= value < levels else 0
+
+
+@jit
+def find_leaf(
+    here: int, X: FloatArray, at: int, F: FloatArray, i: int, levels: IntArray, node: Int32Array, threshold: FloatArray,
+    words: UInt32Array,
+) -> int:  # fmt: skip
+    """Return the leaf of row ``at`` of X and ``i`` of F in one tree; the features after those of X are those of F."""
+    features = len(X)
+    while here >= 0:
+        feature = node[here, 0]
+        value = X[feature, at] if feature < features else F[feature - features, i]
+        if node[here, 4] >= 0:
+            left = _in_set(words, node[here, 4], node[here, 5], code_of(value, levels[feature]))
+        elif math.isnan(value):
+            left = node[here, 3] == 1
+        else:
+            left = value <= threshold[here]
+        here = node[here, 1] if left else node[here, 2]
+    return ~here
 
 
 @jit

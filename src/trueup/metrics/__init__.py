@@ -20,18 +20,22 @@ from trueup.metrics.cumulative import (
     ecce_pvalue,
     ecce_sigma,
 )
+from trueup.metrics.deviations import LocalErrors, local_errors
 from trueup.metrics.features import FeatureMap, fit_features
 from trueup.metrics.groups import (
     GroupErrors,
     MulticalibrationError,
     by_group,
+    discretize,
     discretized_error,
+    k1,
+    k2,
+    kinf,
+    msce,
     multicalibration_error,
 )
-from trueup.metrics.isotonic import isotonic
-from trueup.metrics.levelsets import discretize, k1, k2, kinf, msce
-from trueup.metrics.local import LceCurve, LocalErrors, lce, lce_curve, local_errors, mean_lce, mlce, top_label
-from trueup.metrics.reliability import ReliabilityCurve, reliability
+from trueup.metrics.local import LceCurve, lce, lce_curve, mean_lce, mlce, top_label
+from trueup.metrics.reliability import ReliabilityCurve, isotonic, reliability
 from trueup.metrics.scores import (
     Corp,
     HosmerLemeshow,

@@ -19,7 +19,7 @@ from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.errors import ArgumentError
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
-from trueup.kernels.tally import Cells, SortedRows, Tally, sort_rows, tally
+from trueup.kernels.tally import SortedRows, Tally, sort_rows, tally_groups
 from trueup.metrics.inference import likely_root, range_quantile, segment_pvalues
 from trueup.metrics.inputs import validate_class_scores, validate_scores
 from trueup.metrics.result import Result
@@ -37,9 +37,7 @@ TIE = 1e-9  # relative: sums this close are equal up to rounding
 def _tally_all(data: Scored) -> tuple[SortedRows, Tally]:
     """Sort the rows by score and tally them as one segment."""
     rows = sort_rows(data.y, data.p, None if (data.w == 1).all() else data.w, real=False)
-    zeros = np.zeros(len(data.y), np.int32)
-    cells = Cells(np.zeros(1, np.int64), np.array([len(data.y)], np.int32))
-    return rows, tally(rows, zeros, zeros, (1, 1), cells)
+    return rows, tally_groups(rows, np.zeros(len(rows), np.int32), 1)
 
 
 def ecce(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:

@@ -1,4 +1,12 @@
-"""Measures by group: any measure on the rows of each group, and the multicalibration error over groups."""
+"""Measures by group: any measure on the rows of each group, the multicalibration error, and errors over level sets.
+
+Level sets: Globus-Harris, Harrison, Kearns, Roth and Sorrell (2023), "Multicalibration as boosting for regression",
+Definition 2.1 (K2, and with h = 1 the mean squared calibration error), Definition 4.1 (rounding) and appendix A (K1, Kinf
+and how they compare). Kinf is printed there without its absolute value, which is intended and used here. All of them
+require a predictor with a finite range and many rows on each level v = f(x). If nearly every row has a score of its own, a
+level is one row, its mean residual is the noise of that row, and the measures are uninformative: apply `discretize` to such
+scores first.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +20,16 @@ from trueup._validate import check_integer
 from trueup.data.columns import frame_like, to_jsonable
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import cumulative as sums
-from trueup.kernels.tally import Cells, concatenate_tallies, sort_rows, tally
-from trueup.metrics.inputs import as_labels, encode_labels, validate_indicators, validate_scores
-from trueup.metrics.levelsets import discretize, k1
+from trueup.kernels.tally import concatenate_tallies, sort_rows, tally_groups
+from trueup.metrics.inputs import (
+    as_floats,
+    as_labels,
+    encode_labels,
+    reject_rows,
+    validate_array,
+    validate_indicators,
+    validate_scores,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.kernels.tally import SortedRows, Tally
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,7 +110,16 @@ def by_group(
     kept = np.flatnonzero(ws != 0)
     if not len(kept):
         raise DataError("no row has a positive weight", hint="a measure needs at least one row")
-    members = _members(labels, kept)
+    members: dict[Any, IntArray] = {}
+    if labels.ndim == 2:
+        columns = enumerate(validate_indicators(labels)[kept].T)
+        members = {index: kept[column] for index, column in columns if column.any()}
+        if not members:
+            raise DataError("every group is empty", hint="at least one row must be in a group")
+    else:
+        names, codes = encode_labels(labels[kept])
+        ends = np.cumsum(np.bincount(codes))[:-1]
+        members = dict(zip(names, np.split(kept[np.argsort(codes, kind="stable")], ends), strict=True))
     values = np.empty(len(members))
     for index, (name, rows) in enumerate(members.items()):
         try:
@@ -114,19 +137,6 @@ def by_group(
             ) from error
     name = getattr(measure, "__name__", "error")
     return GroupErrors(name, tuple(members), values, np.array([len(rows) for rows in members.values()]))
-
-
-def _members(groups: AnyArray, kept: IntArray) -> dict[Any, IntArray]:
-    """Return the kept rows of each group that has any."""
-    if groups.ndim == 1:
-        names, codes = encode_labels(groups[kept])
-        rows = np.split(kept[np.argsort(codes, kind="stable")], np.cumsum(np.bincount(codes))[:-1])
-        return dict(zip(names, rows, strict=True))
-    columns = enumerate(validate_indicators(groups)[kept].T)
-    members = {index: kept[column] for index, column in columns if column.any()}
-    if not members:
-        raise DataError("every group is empty", hint="at least one row must be in a group")
-    return members
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,12 +199,12 @@ def multicalibration_error(
     # Row numbers instead of scores: they come back for the rows that are kept.
     kept = validate_scores(np.zeros(len(codes)), np.arange(len(codes)), weight, real=True).p.astype(np.int64)
     rows = sort_rows(data.y, data.p, None if weight is None else data.w, real=False)
-    overall = _tally(rows, np.zeros(len(data.y), np.int32), 1)
+    overall = tally_groups(rows, np.zeros(len(data.y), np.int32), 1)
     if indicators is None:
-        tallied = _tally(rows, codes[kept], len(names))
+        tallied = tally_groups(rows, codes[kept], len(names))
     else:
         tallied = concatenate_tallies(
-            [_tally(rows, np.where(column[kept], 0, -1).astype(np.int32), 1) for column in indicators.T]
+            [tally_groups(rows, np.where(column[kept], 0, -1).astype(np.int32), 1) for column in indicators.T]
         )
     used = np.flatnonzero(tallied.rows > 0)
     if not len(used):
@@ -228,13 +238,6 @@ def _read_groups(groups: ArrayLike, rows: int) -> tuple[tuple[Any, ...], BoolArr
     return names, None, codes.astype(np.int32)
 
 
-def _tally(rows: SortedRows, codes: Int32Array, count: int) -> Tally:
-    """Tally the groups of one partition, empty ones included."""
-    own = codes[rows.order]
-    counts = np.bincount(own[own >= 0], minlength=count).astype(np.int32)
-    return tally(rows, np.zeros(len(own), np.int32), own, (1, count), Cells(np.arange(count), counts))
-
-
 def discretized_error(
     y: ArrayLike, p: ArrayLike, groups: ArrayLike, weight: ArrayLike | None = None, *, m: int = 10
 ) -> float:
@@ -263,3 +266,130 @@ def discretized_error(
     if indicators is None:
         indicators = codes[:, None] == np.arange(len(names))
     return float(np.max(k1(y, discretize(p, m), indicators, weight)))
+
+
+def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
+    """Compute the mean absolute error of each function over the level sets.
+
+    K1(f, h) = sum_v Pr[f = v] |E[h (y - v) | f = v]|.
+
+    Parameters
+    ----------
+    y : array-like, shape (n,)
+        Outcomes: any finite numbers.
+    f : array-like, shape (n,)
+        Predictions with few distinct values (see the module, and `discretize`).
+    h : array-like, shape (n, q) or (n,)
+        One function per column, evaluated at the rows: group indicators, features, or any finite numbers.
+    weight : array-like, shape (n,), optional
+        A weight of 2 counts the row twice.
+
+    Returns
+    -------
+    ndarray of float64, shape (q,)
+        One value per function; one value if h has one dimension. Takes a sort of f and one pass over h.
+
+    Notes
+    -----
+    K1 <= sqrt(K2) and Kinf <= K1 <= m Kinf for m levels; K2 <= K1 where |h| <= 1 and y, v lie in [0, 1].
+
+    Examples
+    --------
+    Half the rows on level .25 with mean residual +.25, half on .75 with -.25; the second function keeps the first level:
+
+    >>> y, f = [0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75]
+    >>> k1(y, f, [[1, 1], [1, 1], [1, 0], [1, 0]])
+    array([0.25 , 0.125])
+    """
+    _, gaps = _level_gaps(y, f, h, weight)
+    return np.asarray(np.abs(gaps).sum(axis=1), np.float64)
+
+
+def k2(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
+    """Compute the mean squared error of each function over the level sets.
+
+    K2(f, h) = sum_v Pr[f = v] (E[h (y - v) | f = v])^2. Arrays and result as in `k1`.
+
+    Examples
+    --------
+    >>> k2([0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75], [[1, 1], [1, 1], [1, 0], [1, 0]])
+    array([0.0625 , 0.03125])
+    """
+    share, gaps = _level_gaps(y, f, h, weight)
+    return np.asarray((gaps * (gaps / share)).sum(axis=1), np.float64)
+
+
+def kinf(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
+    """Compute the largest error of each function on one level set, times the share of rows there.
+
+    Kinf(f, h) = max_v Pr[f = v] |E[h (y - v) | f = v]|. Arrays and result as in `k1`.
+
+    Examples
+    --------
+    >>> kinf([0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75], [[1, 1], [1, 1], [1, 0], [1, 0]])
+    array([0.125, 0.125])
+    """
+    _, gaps = _level_gaps(y, f, h, weight)
+    return np.asarray(np.abs(gaps).max(axis=1), np.float64)
+
+
+def msce(y: ArrayLike, f: ArrayLike, weight: ArrayLike | None = None) -> float:
+    """Compute the mean squared calibration error, which is K2 of the constant function 1.
+
+    MSCE(f) = sum_v Pr[f = v] (E[y | f = v] - v)^2. Arrays as in `k1`.
+
+    Examples
+    --------
+    >>> msce([0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75])
+    0.0625
+    """
+    return float(k2(y, f, np.ones(len(validate_array(f, "f"))), weight)[0])
+
+
+def discretize(f: ArrayLike, m: int) -> FloatArray:
+    """Round predictions to the nearest of 0, 1/m, ..., 1, ties down.
+
+    Parameters
+    ----------
+    f : array-like, shape (n,)
+        Any finite numbers; those outside [0, 1] are clipped.
+    m : int
+        Number of steps, 1 or more: m + 1 levels.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        A new array; levels are exactly k/m, so that equal levels are equal numbers.
+
+    Examples
+    --------
+    >>> discretize([-0.2, 0.125, 0.13, 0.9], 4).tolist()
+    [0.0, 0.0, 0.25, 1.0]
+    """
+    check_integer("m", m, 1, hint="10 to 100 levels are common")
+    steps = np.ceil(np.clip(validate_array(f, "f"), 0.0, 1.0) * m - 0.5)
+    return np.asarray((steps + 0.0) / m, np.float64)  # adding zero avoids a negative zero
+
+
+def _level_gaps(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
+    """Return Pr[f = v] by level, shape (m,), and Pr[f = v] E[h (y - v) | f = v] by function and level, shape (q, m)."""
+    predicted = validate_array(f, "f")  # first, so that an error names f
+    outcome, value, mass = validate_scores(y, predicted, weight, real=True)
+    # An array keeps its own type: indicators stay at one byte per row.
+    functions: AnyArray = h if isinstance(h, np.ndarray) and h.dtype.kind in "bfiu" else as_floats(h, "h")
+    if functions.ndim not in (1, 2) or len(functions) != len(predicted):
+        message = f"h must have shape ({len(predicted)},) or ({len(predicted)}, q); got {functions.shape}"
+        raise DataError(message, hint="pass one row per prediction, and one function per column")
+    functions = functions[:, None] if functions.ndim == 1 else functions
+    # Rows of weight 0 are dropped column by column, so that h is never copied as a whole.
+    rows = slice(None) if len(outcome) == len(functions) else np.asarray(weight, np.float64) > 0
+    levels, index = np.unique(value, return_inverse=True)
+    mass = mass / mass.max()  # the sum of large weights must not overflow
+    total = mass.sum()
+    residual = mass * (outcome - value)
+    gaps = np.empty((functions.shape[1], len(levels)))
+    for column in range(functions.shape[1]):
+        values = np.asarray(functions[:, column], np.float64)
+        reject_rows(~np.isfinite(values), f"column {column} of h must be finite", values, "leave those rows out")
+        gaps[column] = np.bincount(index, residual * values[rows], len(levels))
+    return np.asarray(np.bincount(index, mass) / total, np.float64), gaps / total

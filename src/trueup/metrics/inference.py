@@ -52,16 +52,15 @@ def segment_pvalues(span: FloatArray, rise: FloatArray, variance: FloatArray, sk
     With s = +1 if the minimum comes first, else -1; b = max(0, s k3/v); u = b x/v; r^2 = 2 (v/b^2) ((1+u) ln(1+u) - u), the
     p-value is F(r) max(1, r/4) if b > 0, else F(x/sqrt(v)), F the tail of the range.
     """
-    out = np.empty(len(span))
-    tails.segment_tails(_floats(span), _floats(rise), _floats(variance), _floats(skew), out)
+    x, top, v, k3 = (np.ascontiguousarray(sums, np.float64) for sums in (span, rise, variance, skew))
+    out = np.empty(len(x))
+    tails.segment_tails(x, top, v, k3, out)
     return out
 
 
 def limit_pvalues(sigma_units: FloatArray) -> FloatArray:
     """Return the p-values of the Brownian limit alone: too small if few events are expected."""
-    out = np.empty(len(sigma_units))
-    tails.range_tails(_floats(sigma_units), out)
-    return out
+    return segment_pvalues(sigma_units, sigma_units, np.ones(len(sigma_units)), np.zeros(len(sigma_units)))
 
 
 def real_pvalues(sigma_units: FloatArray, rows: NDArray[np.integer]) -> FloatArray:
@@ -79,10 +78,6 @@ def real_pvalues(sigma_units: FloatArray, rows: NDArray[np.integer]) -> FloatArr
     out = np.clip(8.0 * total, 0.0, 1.0)
     out[x < 0.4] = 1.0
     return out
-
-
-def _floats(array: ArrayLike) -> FloatArray:
-    return np.ascontiguousarray(array, np.float64)
 
 
 def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
@@ -150,11 +145,6 @@ def step_down(counts: IntArray, order: IntArray, draws: int) -> FloatArray:
     out = np.empty(len(order))
     out[order] = np.maximum.accumulate((1.0 + counts) / (draws + 1.0)) if len(order) else 0.0
     return out
-
-
-def detectable(variance: float, skew: float, level: float) -> float:
-    """Return the smallest unnormalised range whose default p-value is at most ``level``, in the harder direction."""
-    return float(tails.detectable(variance, skew, range_quantile(level), range_quantile(level, inflated=True)))
 
 
 def detectable_real(rows: NDArray[np.integer], level: float) -> FloatArray:

@@ -24,12 +24,23 @@ class Scored(NamedTuple):
     w: FloatArray
 
 
-def validate_array(values: ArrayLike, name: str, largest: float = math.inf) -> FloatArray:
-    """Return a one-dimensional array of finite numbers of at most ``largest`` in absolute value."""
+def as_floats(values: ArrayLike, name: str) -> FloatArray:
+    """Return an array of any shape as float64."""
     try:
-        array = np.asarray(values, np.float64)
+        return np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} must hold numbers ({error})", hint="convert it first") from error
+
+
+def reject_rows(bad: BoolArray, rule: str, values: AnyArray, hint: str, spec: str = "g") -> None:
+    """Raise if rows break a rule; the message quotes the first value and its row."""
+    if bad.any():
+        raise DataError(f"{rule}; got {values[bad][0]:{spec}} {describe_rows(bad)}", hint=hint)
+
+
+def validate_array(values: ArrayLike, name: str, largest: float = math.inf) -> FloatArray:
+    """Return a one-dimensional array of finite numbers of at most ``largest`` in absolute value."""
+    array = as_floats(values, name)
     if array.ndim != 1:
         several = "top_label_ece, classwise_ece and ecce_classes take scores of several classes"
         raise DataError(
@@ -37,10 +48,8 @@ def validate_array(values: ArrayLike, name: str, largest: float = math.inf) -> F
             hint=several if name == "p" and array.ndim == 2 and array.shape[1] > 1 else "pass one value per row",
         )
     bad = ~np.isfinite(array) if math.isinf(largest) else ~(np.abs(array) <= largest)
-    if bad.any():
-        rule = "be finite" if math.isinf(largest) else f"be finite and at most {largest:g} in absolute value"
-        message = f"{name} must {rule}; got {array[bad][0]:g} {describe_rows(bad)}"
-        raise DataError(message, hint="leave those rows out, or impute them first")
+    limit = "" if math.isinf(largest) else f" and at most {largest:g} in absolute value"
+    reject_rows(bad, f"{name} must be finite{limit}", array, "leave those rows out, or impute them first")
     return array
 
 
@@ -53,10 +62,9 @@ def validate_scores(
     """
     data = validate_columns(y, p, weight, largest)
     if not real:
+        hint = "outcomes are 0, 1 or between; scores are probabilities, not logits or percentages"
         for values, name in ((data.y, "y"), (data.p, "p")):
-            check_unit_interval(
-                values, name, "outcomes are 0, 1 or between; scores are probabilities, not logits or percentages"
-            )
+            check_unit_interval(values, name, hint)
     keep = data.w > 0
     return data if keep.all() else Scored(*(column[keep] for column in data))
 
@@ -67,9 +75,8 @@ def validate_columns(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, large
     ws = np.ones(len(ys)) if weight is None else validate_array(weight, "weight")
     if not len(ys) == len(ps) == len(ws):
         lengths = f"{len(ys):,} and {len(ps):,}" + ("" if weight is None else f" and {len(ws):,}")
-        raise DataError(
-            f"outcomes, scores and weights must have equal length; got {lengths}", hint="pass one entry per row"
-        )
+        message = f"outcomes, scores and weights must have equal length; got {lengths}"
+        raise DataError(message, hint="pass one entry per row")
     if not len(ys):
         raise DataError("the arrays are empty", hint="a measure needs at least one row")
     return Scored(ys, ps, validate_weights(ws))
@@ -77,16 +84,12 @@ def validate_columns(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, large
 
 def check_unit_interval(values: FloatArray, name: str, hint: str) -> None:
     """Raise unless all values lie in [0, 1]."""
-    bad = (values < 0) | (values > 1)
-    if bad.any():
-        raise DataError(f"{name} must lie in [0, 1]; got {values[bad][0]:.10g} {describe_rows(bad)}", hint=hint)
+    reject_rows((values < 0) | (values > 1), f"{name} must lie in [0, 1]", values, hint, ".10g")
 
 
 def validate_weights(w: FloatArray) -> FloatArray:
     """Validate weights, and rescale them if their powers would overflow or underflow."""
-    if (bad := w < 0).any():
-        hint = "give rows to be left out weight 0"
-        raise DataError(f"weight must not be negative; got {w[bad][0]:g} {describe_rows(bad)}", hint=hint)
+    reject_rows(w < 0, "weight must not be negative", w, "give rows to be left out weight 0")
     if not w.any():
         raise DataError(f"the weights are all zero ({len(w):,} rows)", hint="leave weight out to count rows equally")
     largest = float(w.max())
@@ -96,39 +99,27 @@ def validate_weights(w: FloatArray) -> FloatArray:
 
 def validate_class_scores(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Scored:
     """Validate class indices, scores of shape (n, k) and weights, and drop rows of weight 0."""
-    try:
-        matrix = np.asarray(p, np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"p must hold numbers ({error})", hint="convert it first") from error
+    matrix = as_floats(p, "p")
     if matrix.ndim != 2 or matrix.shape[1] < 2:
         hint = "for one score per row use ece"
         raise DataError(f"p must have one column per class, two or more; got shape {matrix.shape}", hint=hint)
     # Row numbers instead of scores: they come back for the rows that are kept.
     kept = validate_scores(y, np.arange(len(matrix)), weight, real=True)
-    _check_probabilities(matrix)
-    index, classes = kept.p.astype(np.int64), matrix.shape[1]
-    bad = np.zeros(len(matrix), bool)
-    bad[index] = wrong = (kept.y < 0) | (kept.y >= classes) | (kept.y != np.floor(kept.y))
-    if bad.any():
-        raise DataError(
-            f"y must hold class indices 0 to {classes - 1}; got {kept.y[wrong][0]:g} {describe_rows(bad)}",
-            hint="pass the column of p that belongs to each row's class",
-        )
-    return Scored(kept.y, matrix if len(index) == len(matrix) else matrix[index], kept.w)
-
-
-def _check_probabilities(matrix: FloatArray) -> None:
-    """Raise unless each row holds the probabilities of classes."""
     total, least = matrix.sum(axis=1), matrix.min(axis=1)
     percentages = "divide percentages by 100; classes that do not exclude each other are measured one by one, with ece"
-    for wrong, rule, values, hint in (
+    for bad, rule, values, hint in (
         (~np.isfinite(matrix).all(axis=1), "p must be finite", total, "leave those rows out"),
         (least < 0, "p must not be negative", least, "pass logits through softmax"),
         (np.abs(total - 1) > SUM_TOLERANCE, "the probabilities of a row must add up to 1", total, percentages),
     ):
-        bad: BoolArray = np.asarray(wrong)
-        if bad.any():
-            raise DataError(f"{rule}; got {values[bad][0]:.6g} {describe_rows(bad)}", hint=hint)
+        reject_rows(np.asarray(bad), rule, values, hint, ".6g")
+    index, classes = kept.p.astype(np.int64), matrix.shape[1]
+    label = np.zeros(len(matrix))
+    label[index] = kept.y
+    outside = (label < 0) | (label >= classes) | (label != np.floor(label))
+    hint = "pass the column of p that belongs to each row's class"
+    reject_rows(outside, f"y must hold class indices 0 to {classes - 1}", label, hint)
+    return Scored(kept.y, matrix if len(index) == len(matrix) else matrix[index], kept.w)
 
 
 def validate_points(values: ArrayLike, name: str) -> FloatArray:
@@ -138,10 +129,7 @@ def validate_points(values: ArrayLike, name: str) -> FloatArray:
     except ValueError as error:  # rows of different lengths
         raise DataError(f"{name} must hold rows of equal length ({error})", hint="one column per coordinate") from error
     if array.dtype.kind == "O" and array.size and not any(isinstance(value, (str, bytes)) for value in array.flat):
-        try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{name} must hold numbers ({error})", hint="convert it first") from error
+        array = as_floats(array, name)
     if array.dtype.kind not in "biuf" and array.size:
         raise DataError(
             f"{name} must hold numbers; got {array.dtype} such as {array.flat[0]!r:.60}",
@@ -154,10 +142,9 @@ def validate_points(values: ArrayLike, name: str) -> FloatArray:
     if points.size and not (points.min() >= -MAX_VALUE and points.max() <= MAX_VALUE):
         bad: BoolArray = np.asarray(~(np.abs(points) <= MAX_VALUE).all(axis=1))
         row = points[bad][0]
-        value = row[~(np.abs(row) <= MAX_VALUE)][0]
-        rule = f"lie within {MAX_VALUE:g} of 0" if np.isfinite(value) else "be finite"
-        message = f"{name} must {rule}; got {value:g} {describe_rows(bad)}"
-        raise DataError(message, hint="leave those rows out, or impute them first")
+        value = row[~(np.abs(row) <= MAX_VALUE)][:1]
+        rule = f"{name} must lie within {MAX_VALUE:g} of 0" if np.isfinite(value) else f"{name} must be finite"
+        reject_rows(bad, rule, np.broadcast_to(value, len(bad)), "leave those rows out, or impute them first")
     return points
 
 

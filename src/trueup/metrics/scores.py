@@ -18,7 +18,7 @@ from trueup.errors import DataError
 from trueup.metrics.binned import assign_bins
 from trueup.metrics.inference import wilson
 from trueup.metrics.inputs import Scored, check_unit_interval, validate_scores
-from trueup.metrics.isotonic import isotonic
+from trueup.metrics.reliability import isotonic
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
@@ -185,7 +185,15 @@ def slope_intercept(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None)
     data = validate_scores(y, p, weight)
     x = logit(np.clip(data.p, LOGIT_EPS, 1.0 - LOGIT_EPS))
     counts = data.w > NEGLIGIBLE_WEIGHT * data.w.max()
-    _check_separation(data.y[counts], x[counts])
+    # No finite slope is optimal if one score separates the outcomes; a soft outcome counts as both.
+    events, others = x[counts & (data.y > 0)], x[counts & (data.y < 1)]
+    if not len(events) or not len(others):
+        hint = "slope and intercept need both outcomes"
+        raise DataError(f"every outcome is {data.y[counts][0]:g} ({counts.sum():,} rows)", hint=hint)
+    if x[counts].min() == x[counts].max():
+        raise DataError(f"every score is the same ({counts.sum():,} rows)", hint="observed_expected needs no slope")
+    if others.max() <= events.min() or events.max() <= others.min():
+        raise DataError("one score separates the outcomes: the slope would be infinite", hint="use more rows")
     centre = _mean(x, data.w)
     spread = math.sqrt(_mean((x - centre) ** 2, data.w))
     ones = np.ones((len(x), 1))
@@ -196,17 +204,6 @@ def slope_intercept(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None)
     (large,), large_cov = _fit_logistic(ones, data, x)
     values = (slope, errors[1], intercept, errors[0], large, np.sqrt(large_cov[0, 0]))
     return SlopeIntercept(*map(float, values))
-
-
-def _check_separation(y: FloatArray, x: FloatArray) -> None:
-    """Raise if no finite slope is optimal; a soft outcome counts as both an event and a non-event."""
-    events, others = x[y > 0], x[y < 1]
-    if not len(events) or not len(others):
-        raise DataError(f"every outcome is {y[0]:g} ({len(y):,} rows)", hint="slope and intercept need both outcomes")
-    if x.min() == x.max():
-        raise DataError(f"every score is the same ({len(x):,} rows)", hint="observed_expected needs no slope")
-    if others.max() <= events.min() or events.max() <= others.min():
-        raise DataError("one score separates the outcomes: the slope would be infinite", hint="use more rows")
 
 
 def _fit_logistic(X: FloatArray, data: Scored, offset: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -13,9 +13,9 @@ from trueup._validate import check_integer, check_number
 from trueup.metrics.inputs import validate_scores
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from collections.abc import Callable
 
-    from trueup._types import FloatArray
+    from numpy.typing import ArrayLike
 
 
 GRID = 4096  # cells of [0, 1]: they change the curve by about 1e-5 at a bandwidth of 8 cells, the fixed point by less
@@ -57,7 +57,7 @@ def smooth_ece(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, g
     >>> round(smooth_ece([0, 1, 0, 1], [0.4, 0.4, 0.4, 0.4]), 6)
     0.1
     """
-    curve = _ErrorCurve(*_sum_on_grid(y, p, weight, grid))
+    curve = _error_curve(y, p, weight, grid)
     low, high = 0.0, 1.0
     if curve(high) >= high * (1 - 1e-12):  # every outcome is as far from its score as possible
         return high
@@ -98,51 +98,39 @@ def smooth_ece_at(y: ArrayLike, p: ArrayLike, sigma: float, weight: ArrayLike | 
     (0.5625, 0.0625)
     """
     check_number("sigma", sigma, 0, above=True, hint="scores lie in [0, 1]: try 0.05")
-    return _ErrorCurve(*_sum_on_grid(y, p, weight, grid))(float(sigma))
+    return _error_curve(y, p, weight, grid)(float(sigma))
 
 
-class _ErrorCurve:
-    """The smoothed error as a function of the bandwidth, from residuals at grid points.
+def _error_curve(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, cells: int) -> Callable[[float], float]:
+    """Return the smoothed error as a function of the bandwidth.
 
-    The kernel is that of a continuous-time random walk on the grid, reflected at both ends: its multipliers are
+    Each weighted residual is split linearly between the two adjacent grid points, which preserves the sum and the mean
+    score. The kernel is that of a continuous-time random walk on the grid, reflected at both ends: its multipliers are
     exp(-(s m)^2 (1 - cos(k pi / m))), which tend to those of the Gaussian. Unlike a Gaussian truncated at the frequency of
     the grid it is never negative and sums to 1 at every s, so that the curve is non-increasing even below one cell.
     """
+    from scipy.fft import dct
 
-    def __init__(self, residual: FloatArray, total: float) -> None:
-        from scipy.fft import dct
-
-        self._cells = len(residual) - 1
-        self._total = total
-        doubled = residual.copy()  # DCT-I counts interior points twice
-        doubled[1:-1] *= 0.5
-        self._waves = np.asarray(dct(doubled, type=1), np.float64)
-        self._decay = 2.0 * (self._cells * np.sin(np.arange(self._cells + 1) * (0.5 * np.pi / self._cells))) ** 2
-
-    def __call__(self, sigma: float) -> float:
-        from scipy.fft import dct
-
-        density = np.abs(dct(self._waves * np.exp(-(min(sigma, MAX_BANDWIDTH) ** 2) * self._decay), type=1))
-        ends = 0.5 * (density[0] + density[-1])
-        return float((density[1:-1].sum() + ends) / (self._cells * self._total))
-
-
-def _sum_on_grid(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, cells: int) -> tuple[FloatArray, float]:
-    """Split each weighted residual linearly between the two adjacent grid points; return their sums and the total weight.
-
-    This preserves the sum and the mean score of the residuals.
-    """
     check_integer("grid", cells, 2, hint=f"leave it at {GRID}")
     outcome, score, mass = validate_scores(y, p, weight)
-    largest = mass.max()  # the sum of large weights must not overflow
+    mass = mass / mass.max()  # the sum of large weights must not overflow
     sums, upper = np.zeros(cells + 1), np.zeros(cells + 1)
     for start in range(0, len(score), CHUNK):
         rows = slice(start, start + CHUNK)
         position = score[rows] * cells
         cell = position.astype(np.intp)
-        residual = (outcome[rows] - score[rows]) * (mass[rows] / largest)
+        residual = (outcome[rows] - score[rows]) * mass[rows]
         sums += np.bincount(cell, residual, cells + 1)
         upper += np.bincount(cell, residual * (position - cell), cells + 1)
     sums -= upper
     sums[1:] += upper[:-1]  # a score of 1 is a grid point itself
-    return sums, float((mass / largest).sum())
+    sums[1:-1] *= 0.5  # DCT-I counts interior points twice
+    waves, total = np.asarray(dct(sums, type=1), np.float64), float(mass.sum())
+    decay = 2.0 * (cells * np.sin(np.arange(cells + 1) * (0.5 * np.pi / cells))) ** 2
+
+    def error(sigma: float) -> float:
+        density = np.abs(dct(waves * np.exp(-(min(sigma, MAX_BANDWIDTH) ** 2) * decay), type=1))
+        ends = 0.5 * (density[0] + density[-1])
+        return float((density[1:-1].sum() + ends) / (cells * total))
+
+    return error

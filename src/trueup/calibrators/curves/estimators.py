@@ -31,10 +31,9 @@ from trueup.calibrators.stopping import (
 )
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import MIN_PROBABILITY
-from trueup.kernels.fitting import effective_rows, fit_lines, fit_logistic, fit_powers, pool_scores
-from trueup.kernels.losses import log_losses
+from trueup.kernels.fitting import effective_rows, fit_lines, fit_logistic, fit_powers, log_losses, pool_scores
 from trueup.kernels.threads import Workers
-from trueup.metrics.isotonic import find_knots
+from trueup.metrics.reliability import find_knots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -36,8 +36,8 @@ from trueup.data.frame import read_like
 from trueup.errors import ArgumentError, TrueupError
 from trueup.kernels import laplace
 from trueup.kernels.cascade import MIN_PROBABILITY
-from trueup.kernels.laplace.summing import as_bytes
-from trueup.kernels.losses import log_losses
+from trueup.kernels.fitting import log_losses
+from trueup.kernels.laplace import as_bytes
 from trueup.metrics.features import fit_features
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from trueup.kernels import levels as kernel
 from trueup.kernels.levels import NO_LEARNER, LevelProgram
 from trueup.kernels.threads import Workers
 from trueup.learners.level_regression import design_matrix, predict_levels
-from trueup.metrics.levelsets import discretize
+from trueup.metrics.groups import discretize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,10 +1,292 @@
 """Sums of exp(-scale * L1 distance) over the rows of a bin, exact.
 
 With s the scale, columns c and rows j of the bin of a point x: sum_j c_j exp(-s |x - x_j|_1). How they are summed depends
-on the number of dimensions: `line` (one: two sweeps over the sorted rows), `halves` (two or three: divide and conquer),
-`tiles` (any: all pairs, a block at a time), `cuda` (any, on a graphics card).
+on the number of dimensions: `sweeps` (one to three), `tiles` (any: all pairs, a block at a time), `cuda` (any, on a GPU).
+Equal rows are pooled. Results do not depend on the number of threads, to the last bit.
 """
 
-from trueup.kernels.laplace.summing import EXACT, Sources, Sums, sums
+from __future__ import annotations
 
-__all__ = ["EXACT", "Sources", "Sums", "sums"]
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from trueup.kernels._jit import jit
+from trueup.kernels.laplace import cuda, sweeps, tiles
+from trueup.kernels.threads import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from trueup._types import BoolArray, FloatArray, IntArray, UInt64Array
+
+__all__ = ["EXACT", "Sources", "Sums", "as_bytes", "sums"]
+
+EXACT = 1e-15  # the largest change of a ratio by skipped rows: a rounding error
+# Sums below this share of the largest weight are of distant rows: summed again, relative to the nearest row.
+MIN_SHARE = {"sweeps": 1e-200, "tiles": 2.0**-60, "cuda": 2.0**-10}
+FLOAT32_UNDERFLOW = 88.0  # exp(-FLOAT32_UNDERFLOW) is 0 in float32
+MAX_FLOAT32_RATIO = 2.0**40  # weights within this ratio, and their squares, are in the range of float32
+MIN_SWEPT_ROWS = (0, 1, 4000, 4000)  # by dimensions: bins with more rows are summed by `sweeps`
+SCALES_PER_PASS = 8  # in one pass over the distances
+MAX_GROUPS_PER_ROW = 0.9  # more groups of equal rows per row are not worth pooling
+MIX = np.uint64(0x9E3779B97F4A7C15)
+ZERO, MINUS_ZERO = np.uint64(0), np.uint64(1 << 63)  # two ways to write one number
+LEFT, RIGHT = np.uint64(29), np.uint64(32)
+
+
+def add_up(columns: FloatArray, group: IntArray, count: int) -> FloatArray:
+    """Sum the rows of each group."""
+    return np.column_stack([np.bincount(group, column, count) for column in columns.T])
+
+
+def add_others(columns: FloatArray, group: IntArray) -> FloatArray:
+    """Sum the other rows of each row's group; the first column holds weights.
+
+    A row is subtracted from the sum of its group, except one that outweighs all others, which would cancel too much.
+    """
+    count = int(group.max()) + 1
+    most = np.zeros(count)
+    np.maximum.at(most, group, columns[:, 0])
+    heavy = columns[:, 0] == most[group]
+    heavy &= (np.bincount(group, heavy, count) == 1)[group]
+    without = add_up(np.where(heavy[:, None], 0.0, columns), group, count)[group]
+    return np.where(heavy[:, None], without, add_up(columns, group, count)[group] - columns)
+
+
+def find_equal(points: FloatArray, bins: IntArray) -> tuple[IntArray, IntArray] | None:
+    """Group rows of one bin and equal coordinates: the first row of each group, and the group of each row.
+
+    None if too few rows are equal to be worth it.
+    """
+    marks = np.empty(len(points), np.uint64)
+    _mark(points.view(np.uint64), bins, marks)
+    rising = np.sort(marks)
+    if 1 + np.count_nonzero(rising[1:] != rising[:-1]) > MAX_GROUPS_PER_ROW * len(points):
+        return None
+    _, first, group = np.unique(marks, return_index=True, return_inverse=True)
+    own = first[group]
+    same = (bins[own] == bins) & (points[own] == points).all(axis=1)
+    return (first, group) if same.all() else None  # different rows with the same hash: extremely rare
+
+
+def as_bytes(rows: FloatArray) -> NDArray[np.void]:
+    """View each row as one value, to be sorted and compared by its bytes: NaNs differ by their bits, and so does -0."""
+    whole = np.ascontiguousarray(rows)
+    return whole.view(np.dtype((np.void, whole.shape[1] * whole.itemsize))).ravel()
+
+
+@jit
+def _mark(words: UInt64Array, bins: IntArray, out: UInt64Array) -> None:
+    """Hash the bits of each row."""
+    for i in range(len(out)):
+        mark = np.uint64(bins[i])
+        for k in range(words.shape[1]):
+            word = words[i, k]
+            mark = (mark ^ (ZERO if word == MINUS_ZERO else word)) * MIX
+            mark ^= (mark >> RIGHT) | (mark << LEFT)
+        out[i] = mark
+
+
+class BinnedRows:
+    """Rows in the order of their bins; the first column holds weights."""
+
+    def __init__(self, points: FloatArray, columns: FloatArray, numbers: IntArray, bins: int) -> None:
+        self.bins = bins
+        self.starts = np.append(0, np.cumsum(np.bincount(numbers, minlength=bins)))
+        self.sorted = bool((numbers[1:] >= numbers[:-1]).all())
+        if self.sorted:
+            self.order, self.points, self.columns = np.arange(len(numbers)), points, columns
+        else:
+            self.order = np.argsort(numbers, kind="stable")
+            self.points, self.columns = points[self.order], columns[self.order]
+        self.weight = self.columns[:, 0]
+        self.low, self.high = points.min(axis=0), points.max(axis=0)
+        # Whether float32 has the range for all weights.
+        self.even = bool(self.weight.max() <= MAX_FLOAT32_RATIO * self.weight.min())
+
+    @cached_property
+    def numbers(self) -> IntArray:
+        """The bin of each row."""
+        return np.repeat(np.arange(self.bins), np.diff(self.starts))
+
+    @property
+    def places(self) -> IntArray:
+        """The place of each input row in the order of bins."""
+        place = np.empty(len(self.order), np.int64)
+        place[self.order] = np.arange(len(self.order))
+        return place
+
+    @cached_property
+    def blocks(self) -> tiles.Blocks:
+        """The rows laid out for sums over all pairs."""
+        return tiles.Blocks(self.points, self.columns, self.starts)
+
+    @cached_property
+    def totals(self) -> FloatArray:
+        """The sums of the columns of each bin."""
+        totals = np.zeros((self.bins, self.columns.shape[1]))
+        some = np.flatnonzero(np.diff(self.starts))
+        totals[some] = np.add.reduceat(self.columns, self.starts[some], axis=0)
+        return totals
+
+    def fine(self, scale: float) -> bool:
+        """Return whether distances may be integers at this scale."""
+        return tiles.fine_enough(self.high - self.low, scale)
+
+    def group_scales(self, scales: FloatArray) -> Iterator[IntArray]:
+        """Group the scales: zero, those at which distances may be integers, and the others; at most 8 at once."""
+        fine = np.array([self.fine(float(scale)) for scale in scales], bool)
+        for kind in (scales == 0, (scales > 0) & fine, (scales > 0) & ~fine):
+            chosen = np.flatnonzero(kind)
+            yield from (chosen[start : start + SCALES_PER_PASS] for start in range(0, len(chosen), SCALES_PER_PASS))
+
+    def cut(self, scale: float, tolerance: float) -> float:
+        """Return the distance beyond a point's nearest row at which rows no longer matter."""
+        ratio = float(np.log(2 * self.weight.sum()) - np.log(self.weight.min())) - np.log(tolerance)
+        return float(min(ratio / scale, np.finfo(float).max))
+
+
+class SumTask(NamedTuple):
+    """What is computed, whatever the rows."""
+
+    scales: FloatArray
+    tolerance: float
+    workers: Workers
+    device: str
+
+
+class Sums(NamedTuple):
+    """Sums at m points, for g scales and c columns: ``total * exp(-scale * shift)``.
+
+    ``shift`` is a distance, 0 unless a sum would nearly vanish; it cancels in ratios of totals of one point and scale. A
+    point whose bin has no other rows has a total of 0.
+    """
+
+    total: FloatArray  # (g, m, c)
+    shift: FloatArray  # (g, m)
+
+
+def sums(
+    points: FloatArray, columns: FloatArray, bins: IntArray, scales: FloatArray, *,
+    at: tuple[FloatArray, IntArray] | None = None, own: bool = True, tolerance: float = EXACT,
+    threads: int | None = None, device: str = "cpu",
+) -> Sums:  # fmt: skip
+    """Sum the columns of each point's bin, weighted by the kernel exp(-scale * L1 distance).
+
+    The first column holds positive weights. ``at`` are other points and their bins, by default the points themselves;
+    ``own`` says whether a row then counts for itself. ``tolerance`` bounds the error of a ratio of two totals, relative to
+    the largest ratio of any row.
+    """
+    if device == "cuda" and not cuda.available():
+        device = "cpu"
+    task = SumTask(scales, tolerance, Workers(threads), device)
+    if at is not None:
+        return Sources(points, columns, bins).ask(*at, task)
+    result = _zeros(task, len(points), columns.shape[1])
+    if len(points):
+        _sum_among(np.ascontiguousarray(points, np.float64), columns, bins, task, result, own=own)
+    return result
+
+
+def _zeros(task: SumTask, points: int, columns: int) -> Sums:
+    return Sums(np.zeros((len(task.scales), points, columns)), np.zeros((len(task.scales), points)))
+
+
+class Sources:
+    """Rows that are laid out once for sums at many points; see `sums`."""
+
+    def __init__(self, points: FloatArray, columns: FloatArray, bins: IntArray) -> None:
+        self._columns = columns.shape[1]
+        self._rows: BinnedRows | None = None
+        if not len(points):
+            return
+        points = np.ascontiguousarray(points, np.float64)
+        if (equal := find_equal(points, bins)) is not None:
+            first, group = equal
+            points, columns, bins = points[first], add_up(columns, group, len(first)), bins[first]
+        self._rows = BinnedRows(points, columns, bins, int(bins.max()) + 2)  # the last one has no rows
+
+    def at(self, points: FloatArray, bins: IntArray, scales: FloatArray, threads: int | None = None) -> Sums:
+        """Sum at points; the sums of a point depend on it alone."""
+        return self.ask(points, bins, SumTask(scales, EXACT, Workers(threads), "cpu"))
+
+    def ask(self, points: FloatArray, bins: IntArray, task: SumTask) -> Sums:
+        """Sum at points as a task says."""
+        result, rows = _zeros(task, len(points), self._columns), self._rows
+        if rows is None or not len(points):
+            return result
+        points, bins = np.ascontiguousarray(points, np.float64), np.minimum(bins, rows.bins - 1)
+        first, group = find_equal(points, bins) or (np.arange(len(points)),) * 2
+        targets = BinnedRows(points[first], np.ones((len(first), 1)), bins[first], rows.bins)
+        place = targets.places[group]
+        for chosen in rows.group_scales(task.scales):
+            total, shift = _sum_over(rows, targets, np.ones(len(first), bool), task.scales[chosen], task)
+            result.total[chosen], result.shift[chosen] = total[:, place], shift[:, place]
+        return result
+
+
+def _sum_among(points: FloatArray, columns: FloatArray, bins: IntArray, task: SumTask, result: Sums, *, own: bool) -> None:
+    """Sum at the rows themselves; equal rows are pooled."""
+    equal = find_equal(points, bins)
+    first, group = equal or (np.arange(len(points)),) * 2
+    pooled = columns if equal is None else add_up(columns, group, len(first))
+    count = np.bincount(group)
+    rows = BinnedRows(points if equal is None else points[first], pooled, bins[first], int(bins.max()) + 1)
+    place = None if equal is None and rows.sorted else rows.places[group]
+    # At distance 0 of a row: its whole group, or the others of it.
+    here = pooled[group] if own else np.zeros_like(columns) if equal is None else add_others(columns, group)
+    alone = np.zeros(len(first), bool) if own else (count == 1)[rows.order]
+    together = np.ones(len(group), bool) if own else count[group] > 1
+    for chosen in rows.group_scales(task.scales):
+        total, shift = _sum_over(rows, None, alone, task.scales[chosen], task)
+        if place is not None:
+            total, shift = total[:, place], shift[:, place]
+        if own and not shift.any():
+            result.total[chosen] = total + here
+            continue
+        near = np.exp(-task.scales[chosen][:, None] * shift)
+        # A row or a group at distance 0 takes the shift away; a row alone keeps it.
+        result.total[chosen] = np.where(together[:, None], total * near[:, :, None] + here, total)
+        result.shift[chosen] = np.where(together, 0.0, shift)
+
+
+def _sum_over(rows: BinnedRows, targets: BinnedRows | None, alone: BoolArray, scales: FloatArray, task: SumTask) -> Sums:
+    """Sum over the rows of each target's bin by the fastest exact method; without targets, over all other rows of the bin.
+
+    Where a sum nearly vanished it is summed again, relative to the nearest row, if the point is ``alone``: no row at its
+    place counts.
+    """
+    points, starts = (rows.points, rows.starts) if targets is None else (targets.points, targets.starts)
+    shift = np.zeros((len(scales), len(points)))
+    if not scales[0]:
+        same = add_others(rows.columns, rows.numbers) if targets is None else rows.totals[targets.numbers]
+        return Sums(same[None].repeat(len(scales), axis=0), shift)
+    given, queries = (rows.points, rows.columns, rows.starts), None if targets is None else (points, starts)
+    middle, d, most, least = rows.low / 2 + rows.high / 2, points.shape[1], float(scales.max()), float(scales.min())
+    if task.device == "cuda" and rows.even and cuda.fine_enough(rows.points, middle, most):
+        total, method = cuda.sums(*given, queries, middle, scales), "cuda"
+    elif d < len(MIN_SWEPT_ROWS) and int(np.diff(rows.starts).max()) > MIN_SWEPT_ROWS[d]:
+        total = np.stack([sweeps.sums(*given, queries, float(scale), task.workers) for scale in scales])
+        method = "sweeps"
+    elif targets is None and rows.even and rows.fine(most):
+        reach = FLOAT32_UNDERFLOW / least if alone.any() else rows.cut(least, task.tolerance)
+        total, method = tiles.sum_among(rows.blocks, scales, reach, task.workers), "tiles"
+    else:
+        total, method = np.zeros((len(scales), len(points), rows.columns.shape[1])), None
+        alone = np.ones(len(points), bool)
+    weak = alone & (total[:, :, 0] < (np.inf if method is None else MIN_SHARE[method] * rows.weight.max()))
+    again = np.flatnonzero(weak.any(axis=0))
+    if len(again):
+        chosen = np.flatnonzero(weak.any(axis=1))  # no sum depends on which other scales are summed again
+        exact, nearest = tiles.sum_at(
+            rows.blocks, points[again], np.searchsorted(again, starts), scales[chosen], rows.cut(least, task.tolerance),
+            task.workers, fine=rows.fine(most), even=rows.even, skip=again if targets is None else None,
+        )  # fmt: skip
+        for k, g in enumerate(chosen):
+            take = weak[g, again]
+            total[g, again[take]], shift[g, again[take]] = exact[k, take], nearest[take]
+    return Sums(total, shift)

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 MOST_SHARED = 8  # the driver's number of the attribute for the maximum dynamic shared memory
 CPU_HINT = 'device="cpu" needs no GPU'
 VERSIONS = ("13", "12", "11.2")
+SIDE = 128  # rows of a tile
+RUN = 32  # tiles of a task
+THREADS = 256
+DEEPEST = 52  # dimensions of a chunk, at most
+RESERVED = 24 * 1024  # bytes of shared memory for all but coordinates
+SAMPLE = 10_000  # rows to estimate the typical distance
+MOST_COLUMNS = 3  # that fit in shared memory
+FINE = 1e-6  # the largest relative change of the kernel by rounding of a typical distance
 
 
 class GpuKernel:
@@ -58,7 +66,7 @@ def build(file: str, name: str, architecture: str, device: int, *definitions: st
 def compile_source(source: str, architecture: str, *definitions: str) -> bytes:
     """Compile CUDA to machine code."""
     library, program = _library(), ctypes.c_void_p()
-    options = [f"--gpu-architecture={architecture}", *(f"-D{one}" for one in definitions)]
+    options = [f"--gpu-architecture={architecture}", *(f"-D{definition}" for definition in definitions)]
     listed = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     if code := library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"trueup.cu", 0, None, None):
         raise TrueupError(f"the CUDA runtime compiler rejected the program with error {code}", hint=CPU_HINT)
@@ -80,25 +88,15 @@ def _library() -> ctypes.CDLL:
     """Load the runtime compiler, from the system or from the packages that torch brings."""
     # The version of torch first: a driver may be too old for what a newer compiler makes.
     ours = str(getattr(require("torch", extra="gpu").version, "cuda", None) or "").split(".")[0]
-    names = [f"libnvrtc.so.{version}" for version in sorted(VERSIONS, key=lambda one: one.split(".")[0] != ours)]
-    places = [found for entry in sys.path for name in names for found in Path(entry).glob(f"nvidia/*/lib/{name}")]
-    windows = [found for entry in sys.path for found in Path(entry).glob("torch/lib/nvrtc64_*_0.dll")]
-    for name in [*names, *places, *windows]:
+    names = [f"libnvrtc.so.{version}" for version in sorted(VERSIONS, key=lambda version: version.split(".")[0] != ours)]
+    patterns = [*(f"nvidia/*/lib/{name}" for name in names), "torch/lib/nvrtc64_*_0.dll"]
+    places = [path for pattern in patterns for entry in sys.path for path in Path(entry).glob(pattern)]
+    for name in [*names, *places]:
         try:
             return ctypes.CDLL(str(name))
         except OSError:
             continue
     raise TrueupError("the CUDA runtime compiler (NVRTC) was not found", hint="install a CUDA build of torch")
-
-
-SIDE = 128  # rows of a tile
-RUN = 32  # tiles of a task
-THREADS = 256
-DEEPEST = 52  # dimensions of a chunk, at most
-RESERVED = 24 * 1024  # bytes of shared memory for all but coordinates
-SAMPLE = 10_000  # rows to estimate the typical distance
-MOST_COLUMNS = 3  # that fit in shared memory
-FINE = 1e-6  # the largest relative change of the kernel by rounding of a typical distance
 
 
 def available() -> bool:
@@ -122,30 +120,48 @@ def fine_enough(points: FloatArray, middle: FloatArray, scale: float) -> bool:
     return bool(2 * size * 2.0**-24 * (1 + math.sqrt(points.shape[1]) / 3) <= FINE)
 
 
-def sum_among(
-    points: FloatArray, middle: FloatArray, columns: FloatArray, starts: IntArray, scales: FloatArray
-) -> FloatArray:
-    """Sum the columns of all other rows of each row's bin, shape (scales, rows, columns); sums may underflow."""
-    order, real, blocks = _pad(starts)
-    tasks = _tasks([(one, one, stop) for start, stop in pairwise(blocks) for one in range(start, stop)])
-    X = _upload(points, order, middle)
-    unit = unit_of(columns)
-    return _sums(X, _columns(columns * unit, order, real), X, tasks, scales, real, among=True) / unit
-
-
-def sum_at(
-    points: FloatArray, middle: FloatArray, columns: FloatArray, starts: IntArray, targets: FloatArray,
-    target_starts: IntArray, scales: FloatArray,
+def sums(
+    points: FloatArray, columns: FloatArray, starts: IntArray, targets: tuple[FloatArray, IntArray] | None,
+    middle: FloatArray, scales: FloatArray,
 ) -> FloatArray:  # fmt: skip
-    """Sum the columns of each target's bin, shape (scales, targets, columns); sums may underflow."""
+    """Sum the columns of each target's bin, shape (scales, targets, columns); sums may underflow.
+
+    Without targets, the sums of each row over all other rows of its bin are computed. Coordinates are relative to
+    ``middle``; a few columns are summed at a time.
+    """
+    torch = require("torch", extra="gpu")
     order, real, blocks = _pad(starts)
-    asked, there, places = _pad(target_starts)
-    tasks = _tasks([
-        (one, blocks[k], blocks[k + 1]) for k in range(len(blocks) - 1) for one in range(places[k], places[k + 1])
-    ])  # fmt: skip
-    X, Y = _upload(points, order, middle), _upload(targets, asked, middle)
-    unit = unit_of(columns)
-    return _sums(X, _columns(columns * unit, order, real), Y, tasks, scales, there, among=False) / unit
+    X = Y = _upload(points, order, middle)
+    there, tiles = real, [(tile, tile, stop) for start, stop in pairwise(blocks) for tile in range(start, stop)]
+    if targets is not None:
+        asked, there, places = _pad(targets[1])
+        Y, bins = _upload(targets[0], asked, middle), enumerate(pairwise(blocks))
+        tiles = [(tile, *block) for k, block in bins for tile in range(places[k], places[k + 1])]
+    unit, tasks = unit_of(columns), _tasks(tiles)
+    C = _upload(columns * unit, order) * torch.as_tensor(real).to("cuda")
+    major, minor = torch.cuda.get_device_capability()
+    where = torch.as_tensor(tasks).to("cuda")
+    factors = torch.as_tensor((scales * LOG2E).astype(np.float32)).to("cuda")
+    # Dimensions are read a few at a time, so that two blocks of threads share the memory of a processor.
+    card = torch.cuda.get_device_properties(torch.cuda.current_device())
+    memory = getattr(card, "shared_memory_per_multiprocessor", 100 * 1024) // 2 - RESERVED
+    most = int(np.clip((memory - 8 * len(scales) * MOST_COLUMNS * SIDE) // (4 * 4 * SIDE), 4, DEEPEST))
+    deep = -(-len(X) // -(-len(X) // most))
+    parts = []
+    for start in range(0, len(C), MOST_COLUMNS):
+        some = C[start : start + MOST_COLUMNS].contiguous()
+        definitions = f"COLUMNS={len(some)}", f"AMONG={int(targets is None)}", f"DEEP={deep}"
+        kernel = build("tiles.cu", "sums", f"sm_{major}{minor}", torch.cuda.current_device(), *definitions)
+        out = torch.zeros((len(scales), len(some), Y.shape[1]), dtype=torch.float64, device="cuda")
+        addresses = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (X, some, Y, where, factors, out)]
+        sizes = ctypes.c_longlong(X.shape[1]), ctypes.c_longlong(Y.shape[1]), ctypes.c_int(len(X))
+        shared = 8 * len(scales) * len(some) * SIDE + 4 * 4 * deep * SIDE
+        stream = torch.cuda.current_stream().cuda_stream
+        if len(tasks):
+            kernel.launch(len(tasks), THREADS, shared, stream, *addresses, *sizes, ctypes.c_int(len(scales)))
+        parts.append(out)
+    whole = torch.cat(parts, dim=1)[:, :, torch.as_tensor(np.flatnonzero(there)).to("cuda")]
+    return np.asarray(whole.transpose(1, 2).contiguous().cpu().numpy()) / unit
 
 
 def _pad(starts: IntArray) -> tuple[IntArray, BoolArray, list[int]]:
@@ -172,41 +188,3 @@ def _upload(values: FloatArray, order: IntArray, middle: FloatArray | float = 0.
     torch = require("torch", extra="gpu")
     whole = torch.as_tensor(values).to("cuda") - torch.as_tensor(middle).to("cuda")
     return whole.T.to(torch.float32)[:, torch.as_tensor(order).to("cuda")].contiguous()
-
-
-def _columns(columns: FloatArray, order: IntArray, real: BoolArray) -> Any:
-    torch = require("torch", extra="gpu")
-    return _upload(columns, order) * torch.as_tensor(real).to("cuda")
-
-
-def _sums(X: Any, C: Any, Y: Any, tasks: Int32Array, scales: FloatArray, real: BoolArray, *, among: bool) -> FloatArray:
-    """Run the tiles, a few columns at a time; return the sums at the places that hold a point, in their order."""
-    torch = require("torch", extra="gpu")
-    major, minor = torch.cuda.get_device_capability()
-    where = torch.as_tensor(tasks).to("cuda")
-    factors = torch.as_tensor((scales * LOG2E).astype(np.float32)).to("cuda")
-    deep = _chunk(len(X), 8 * len(scales) * MOST_COLUMNS * SIDE)
-    parts = []
-    for start in range(0, len(C), MOST_COLUMNS):
-        some = C[start : start + MOST_COLUMNS].contiguous()
-        definitions = f"COLUMNS={len(some)}", f"AMONG={int(among)}", f"DEEP={deep}"
-        kernel = build("tiles.cu", "sums", f"sm_{major}{minor}", torch.cuda.current_device(), *definitions)
-        out = torch.zeros((len(scales), len(some), Y.shape[1]), dtype=torch.float64, device="cuda")
-        addresses = [ctypes.c_void_p(one.data_ptr()) for one in (X, some, Y, where, factors, out)]
-        sizes = ctypes.c_longlong(X.shape[1]), ctypes.c_longlong(Y.shape[1]), ctypes.c_int(len(X))
-        shared = 8 * len(scales) * len(some) * SIDE + 4 * 4 * deep * SIDE
-        stream = torch.cuda.current_stream().cuda_stream
-        if len(tasks):
-            kernel.launch(len(tasks), THREADS, shared, stream, *addresses, *sizes, ctypes.c_int(len(scales)))
-        parts.append(out)
-    whole = torch.cat(parts, dim=1)[:, :, torch.as_tensor(np.flatnonzero(real)).to("cuda")]
-    return np.asarray(whole.transpose(1, 2).contiguous().cpu().numpy())
-
-
-def _chunk(dimensions: int, sums: int) -> int:
-    """Return the number of dimensions to read at a time, so that two blocks of threads share the memory of a processor."""
-    torch = require("torch", extra="gpu")
-    card = torch.cuda.get_device_properties(torch.cuda.current_device())
-    memory = getattr(card, "shared_memory_per_multiprocessor", 100 * 1024)
-    most = int(np.clip((memory // 2 - RESERVED - sums) // (4 * 4 * SIDE), 4, DEEPEST))
-    return -(-dimensions // -(-dimensions // most))

@@ -14,8 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import float32, float64, int32, types
-from numba.extending import overload
+from numba import float32, float64, int32
 
 from trueup.kernels._jit import jit
 
@@ -33,17 +32,13 @@ FARTHEST = 127.0  # 2^-127 counts as nothing
 ROUNDED = 1 + 1e-12  # a row and its box may be as far away but for roundings: added up in different orders
 BIAS = 127
 MANTISSA = 23
-
-
-@jit
-def _box_distance(low: AnyArray, high: AnyArray, one: int, other: int) -> float:
-    """Compute the L1 distance between the boxes of two blocks; low and high have shape (blocks, d)."""
-    far = 0.0
-    for k in range(low.shape[1]):
-        gap = max(low[one, k], low[other, k]) - min(high[one, k], high[other, k])
-        if gap > 0:
-            far += gap
-    return far
+STEPS = 2.0**31 - 2**16  # no distance is longer; the rest is room for rounding
+FINE = 7e-7  # how far three standard deviations of the rounding of a distance may move a kernel's value, as a share
+MOST_STEPS = np.int32(2**31 - 1)
+MOST_SHIFT = 30
+PARTS = 256  # of the targets, at most
+COPIES = 2**28  # bytes of partial sums, at most, where there is a choice
+LOG2E = math.log2(math.e)
 
 
 @jit
@@ -58,13 +53,6 @@ def _weigh(far: AnyArray, less: float, factor: float, bits: Int32Array, powers: 
         bits[s] = int32(int32(BIAS) - whole) << int32(MANTISSA)
     for s in range(BLOCK):
         near[s] *= powers[s]
-
-
-@jit
-def _weigh_wide(far: AnyArray, less: float, factor: float, wide: FloatArray) -> None:
-    """Compute 2^-(factor * (far - less)) with the range of float64, one by one."""
-    for s in range(BLOCK):
-        wide[s] = 2.0 ** -((float64(far[s]) - less) * factor)
 
 
 @jit
@@ -84,11 +72,7 @@ def _weigh_steps(
 @jit
 def _far_among(Q: Int32Array, A: Int32Array, total: Int32Array, mine: Int32Array, i: int, far: Int32Array) -> None:
     """Compute the distances of rows i to i + 3 of A to a block of rows Q, shape (d, BLOCK), as integers."""
-    for s in range(BLOCK):
-        far[0, s] = 0
-        far[1, s] = 0
-        far[2, s] = 0
-        far[3, s] = 0
+    far[:] = 0
     for k in range(0, Q.shape[0], TOGETHER):
         a0, a1, a2, a3 = A[i, k], A[i, k + 1], A[i, k + 2], A[i, k + 3]
         b0, b1, b2, b3 = A[i + 1, k], A[i + 1, k + 1], A[i + 1, k + 2], A[i + 1, k + 3]
@@ -125,10 +109,13 @@ def among(
     near = np.empty((TOGETHER, BLOCK), np.float32)
     back = np.empty((len(factors), c, BLOCK), np.float32)
     bit, mask, unit = int32(shift), int32((1 << max(shift, 0)) - 1), float32(2.0**-shift)
-    for at in range(len(rows)):
-        one = rows[at, 0]
-        for other in range(one, rows[at, 1]):
-            if _box_distance(low, high, one, other) > reach:
+    for row in range(len(rows)):
+        one = rows[row, 0]
+        for other in range(one, rows[row, 1]):
+            apart = 0.0  # the L1 distance between the boxes of the two blocks
+            for k in range(low.shape[1]):
+                apart += max(max(low[one, k], low[other, k]) - min(high[one, k], high[other, k]), 0)
+            if apart > reach:
                 continue
             start = BLOCK * other
             back[:] = 0
@@ -145,15 +132,7 @@ def among(
                     _give(near, lanes[other], i, out[g])
                     _give_back(near, C, i, back[g])
             if one != other:
-                _add_back(back, start, out)
-
-
-@jit
-def _add_back(back: Float32Array, start: int, out: FloatArray) -> None:
-    for g in range(back.shape[0]):
-        for k in range(back.shape[1]):
-            for s in range(BLOCK):
-                out[g, k, start + s] += back[g, k, s]
+                out[:, :, start : start + BLOCK] += back
 
 
 @jit
@@ -194,25 +173,23 @@ def _give_back(near: Float32Array, C: Float32Array, i: int, back: Float32Array) 
 @jit
 def _far_reals(Q: FloatArray, A: FloatArray, i: int, far: FloatArray) -> None:
     """Compute the distances of rows i to i + 3 of A to a block of rows Q, shape (d, BLOCK)."""
+    far[:] = 0
     for t in range(TOGETHER):
-        for s in range(BLOCK):
-            far[t, s] = 0
         for k in range(0, Q.shape[0], TOGETHER):
             a0, a1, a2, a3 = A[i + t, k], A[i + t, k + 1], A[i + t, k + 2], A[i + t, k + 3]
             for s in range(BLOCK):
                 far[t, s] += (abs(a0 - Q[k, s]) + abs(a1 - Q[k + 1, s])) + (abs(a2 - Q[k + 2, s]) + abs(a3 - Q[k + 3, s]))
 
 
-def _measure(Q: Any, A: Any, total: Any, mine: Any, i: int, far: Any) -> None:
-    """Compute the distances of four rows to a block, in steps or in float64."""
-    raise NotImplementedError  # compiled code alone calls it
-
-
-@overload(_measure, strict=False)
-def _measure_compiled(Q: Any, A: Any, total: Any, mine: Any, i: Any, far: Any) -> Any:  # noqa: ARG001
-    if isinstance(Q.dtype, types.Integer):
-        return lambda Q, A, total, mine, i, far: _far_among(Q, A, total, mine, i, far)
-    return lambda Q, A, total, mine, i, far: _far_reals(Q, A, i, far)  # noqa: ARG005
+@jit
+def _measure(
+    Q: AnyArray, A: AnyArray, totals: Int32Array | None, mine: Int32Array | None, b: int, i: int, far: AnyArray
+) -> None:
+    """Compute the distances of four rows to block b: in steps, or in float64 where there are no sums of coordinates."""
+    if totals is None or mine is None:
+        _far_reals(Q[b], A, i, far)
+    else:
+        _far_among(Q[b], A, totals[b], mine, i, far)
 
 
 @jit
@@ -260,7 +237,8 @@ def _collect(
         if even:
             _weigh(far, float64(less[0]), factors[g], bits, powers, near)
         else:
-            _weigh_wide(far, float64(less[0]), factors[g], wide)
+            for s in range(BLOCK):  # with the range of float64
+                wide[s] = 2.0 ** -((float64(far[s]) - float64(less[0])) * factors[g])
         if 0 <= skip < BLOCK:
             near[skip] = 0
             wide[skip] = 0
@@ -275,17 +253,18 @@ def _collect(
 
 @jit
 def between(
-    Q: AnyArray, sums: AnyArray, lanes: FloatArray, filled: IntArray, low: AnyArray, high: AnyArray,
-    A: AnyArray, mine: AnyArray, skip: IntArray, tasks: IntArray, factors: FloatArray, cut: float, most: Any,
+    Q: AnyArray, totals: AnyArray | None, lanes: FloatArray, filled: IntArray, low: AnyArray, high: AnyArray,
+    A: AnyArray, mine: AnyArray | None, skip: IntArray, tasks: IntArray, factors: FloatArray, cut: float, most: Any,
     even: int, total: FloatArray, shift: AnyArray,
 ) -> None:  # fmt: skip
     """Sum the columns of the rows of a bin for other rows, the targets; the sums of a target depend on it alone.
 
-    Blocks of rows: coordinates Q (int32 or float64), their sums, columns, numbers of rows, and boxes. Targets: coordinates
-    A, their sums, and a place among the rows that does not count (-1 for none). ``tasks`` (t, 4) are first and last target,
-    in fours, and first and last block. Blocks farther than the nearest row by more than ``cut`` are skipped; ``most`` is a
-    distance out of reach. Unless ``even``, kernels are float64, since 2^-127 of a weight may matter. ``total`` (targets, g,
-    c) receives the sums times 2^(factor * shift), ``shift`` the smallest distance, or ``most`` if no row counts.
+    Blocks of rows: coordinates Q (int32 or float64), their sums (None for float64), columns, numbers of rows, and
+    boxes. Targets: coordinates A, their sums, and a place among the rows that does not count (-1 for none). ``tasks``
+    (t, 4) are first and last target, in fours, and first and last block. Blocks farther than the nearest row by more
+    than ``cut`` are skipped; ``most`` is a distance out of reach. Unless ``even``, kernels are float64, since 2^-127 of
+    a weight may matter. ``total`` (targets, g, c) receives the sums times 2^(factor * shift), ``shift`` the smallest
+    distance, or ``most`` if no row counts.
     """
     dtype = Q.dtype
     far = np.empty((TOGETHER, BLOCK), dtype)
@@ -293,19 +272,22 @@ def between(
     bits = np.empty(BLOCK, np.int32)
     powers, near, part = bits.view(np.float32), np.empty(BLOCK, np.float32), np.empty(LANES)
     wide, reach = np.empty(BLOCK), np.empty(TOGETHER)
-    for at in range(len(tasks)):
-        first, last = tasks[at, 2], tasks[at, 3]
+    for task in range(len(tasks)):
+        first, last = tasks[task, 2], tasks[task, 3]
         apart = np.empty((TOGETHER, last - first))
-        for i in range(tasks[at, 0], tasks[at, 1], TOGETHER):
+        for i in range(tasks[task, 0], tasks[task, 1], TOGETHER):
             for t in range(TOGETHER):
                 b = _boxes(A, i + t, low, high, first, last, apart[t])
                 less[t, 0] = most
                 total[i + t] = 0
-                _measure(Q[b], A, sums[b], mine, i, far)
+                _measure(Q, A, totals, mine, b, i, far)
                 reach[t] = (cut + _hide(far[t], filled[b], skip[i + t] - BLOCK * b, most)) * ROUNDED
             for b in range(first, last):
-                if _any_within(apart[:, b - first], reach):
-                    _measure(Q[b], A, sums[b], mine, i, far)
+                within = False
+                for t in range(TOGETHER):
+                    within |= apart[t, b - first] <= reach[t]
+                if within:
+                    _measure(Q, A, totals, mine, b, i, far)
                 for t in range(TOGETHER):
                     own = skip[i + t] - BLOCK * b
                     least = _hide(far[t], filled[b], own, most) if apart[t, b - first] <= reach[t] else most
@@ -316,48 +298,32 @@ def between(
                 shift[i + t] = less[t, 0]
 
 
-@jit
-def _any_within(apart: FloatArray, reach: FloatArray) -> bool:
-    found = False
-    for t in range(TOGETHER):
-        found |= apart[t] <= reach[t]
-    return found
-
-
-STEPS = 2.0**31 - 2**16  # no distance is longer; the rest is room for rounding
-FINE = 7e-7  # how far three standard deviations of the rounding of a distance may move a kernel's value, as a share
-MOST_STEPS = np.int32(2**31 - 1)
-MOST_SHIFT = 30
-PARTS = 256  # of the targets, at most
-COPIES = 2**28  # bytes of partial sums, at most, where there is a choice
-LOG2E = math.log2(math.e)
-
-
 class BlockCoordinates(NamedTuple):
     """Coordinates in steps or in float64: by row, by block, their sums modulo 2^32, and the boxes of the blocks."""
 
     rows: AnyArray  # (places, d)
     lanes: AnyArray  # (blocks, d, BLOCK)
-    totals: AnyArray  # (places,)
+    totals: Any  # (places,) of int32; None for float64
     low: AnyArray  # (blocks, d)
     high: AnyArray
 
 
 class Blocks:
-    """Rows in blocks, each of one bin; laid out on first use.
+    """Rows in blocks, each of one bin.
 
-    ``order`` and ``real`` (places,) are the row at each place, and whether it is one: padding repeats a row. ``firsts`` is
-    the first block of each bin; ``points`` (places, d) are padded with zeros.
+    ``order`` and ``real`` (places,) are the row at each place, and whether it is one: padding repeats a row; ``place`` is
+    the place of each row. ``firsts`` is the first block of each bin, ``filled`` the number of rows of each block;
+    ``points`` (places, d) are padded with zeros; ``lanes`` (blocks, c, BLOCK) are the columns, 0 in padding.
     """
 
     def __init__(self, points: FloatArray, columns: FloatArray, starts: IntArray) -> None:
-        self.n, self.columns = len(points), columns
+        self.columns = columns
         some = np.flatnonzero(np.diff(starts))  # most of very many bins are empty
         bins = [_compact(points, np.arange(*starts[k : k + 2])) for k in some]
         many = np.zeros(len(starts) - 1, np.int64)
         many[some] = [len(parts) for parts in bins]
         self.firsts = np.append(0, np.cumsum(many))
-        parts = [part for one in bins for part in one]
+        parts = [part for blocks in bins for part in blocks]
         self.order = np.concatenate([np.append(part, np.repeat(part[-1:], BLOCK - len(part))) for part in parts])
         self.real = np.concatenate([np.arange(BLOCK) < len(part) for part in parts])
         d = points.shape[1]
@@ -365,44 +331,31 @@ class Blocks:
         self.points[:, :d] = points[self.order]
         self.low, self.high = self.points.min(axis=0), self.points.max(axis=0)
         self.step = step_of(self.high - self.low)
+        self.lanes = _in_blocks(np.where(self.real[:, None], columns[self.order], 0))
+        self.filled = np.asarray(self.real.reshape(-1, BLOCK).sum(axis=1))
+        self.place = np.empty(len(points), np.int64)
+        self.place[self.order[self.real]] = np.flatnonzero(self.real)
 
     @cached_property
     def steps(self) -> BlockCoordinates:
         """The coordinates in steps."""
-        return self.lay(self.in_steps(self.points, self.step))
+        return lay_out(self.in_steps(self.points, self.step))
 
     @cached_property
     def reals(self) -> BlockCoordinates:
         """The coordinates in float64."""
-        return self.lay(self.points)
-
-    @cached_property
-    def lanes(self) -> FloatArray:
-        """The columns, (blocks, c, BLOCK); 0 in padding."""
-        return _in_blocks(np.where(self.real[:, None], self.columns[self.order], 0))
-
-    @cached_property
-    def filled(self) -> IntArray:
-        """The number of rows of each block."""
-        return np.asarray(self.real.reshape(-1, BLOCK).sum(axis=1))
-
-    @cached_property
-    def place(self) -> IntArray:
-        """The place of each row."""
-        place = np.empty(self.n, np.int64)
-        place[self.order[self.real]] = np.flatnonzero(self.real)
-        return place
+        return lay_out(self.points)
 
     def in_steps(self, points: FloatArray, step: float) -> Int32Array:
         """Convert coordinates to steps."""
-        found: Int32Array = np.rint((points - self.low) / step).astype(np.int32)
-        return found
+        return np.asarray(np.rint((points - self.low) / step).astype(np.int32))
 
-    def lay(self, rows: AnyArray) -> BlockCoordinates:
-        """Lay out coordinates."""
-        cut = rows.reshape(-1, BLOCK, rows.shape[1])
-        low, high = (np.ascontiguousarray(side) for side in (cut.min(axis=1), cut.max(axis=1)))
-        return BlockCoordinates(rows, _in_blocks(rows), _totals(rows), low, high)
+
+def lay_out(rows: AnyArray) -> BlockCoordinates:
+    """Lay out coordinates by block."""
+    cut = rows.reshape(-1, BLOCK, rows.shape[1])
+    low, high = (np.ascontiguousarray(side) for side in (cut.min(axis=1), cut.max(axis=1)))
+    return BlockCoordinates(rows, _in_blocks(rows), _totals(rows), low, high)
 
 
 def _compact(points: FloatArray, rows: IntArray) -> list[IntArray]:
@@ -445,11 +398,9 @@ def _in_blocks(values: AnyArray) -> AnyArray:
     return np.ascontiguousarray(values.reshape(-1, BLOCK, values.shape[1]).transpose(0, 2, 1))
 
 
-def _totals(rows: AnyArray) -> AnyArray:
-    """Sum the coordinates of each row modulo 2^32; 0 for float64."""
-    if rows.dtype != np.int32:
-        return np.zeros(len(rows))
-    return np.asarray(rows.sum(axis=1, dtype=np.int64).astype(np.int32))
+def _totals(rows: AnyArray) -> Int32Array | None:
+    """Sum the coordinates of each row modulo 2^32; None for float64."""
+    return np.asarray(rows.sum(axis=1, dtype=np.int64).astype(np.int32)) if rows.dtype == np.int32 else None
 
 
 def unit_of(columns: FloatArray) -> float:
@@ -463,7 +414,7 @@ def sum_among(blocks: Blocks, scales: FloatArray, reach: float, workers: Workers
     ``reach`` is the distance beyond which blocks of rows do not matter. Scales must be `fine_enough`.
     """
     step, shift = _binary_step(blocks, scales)
-    laid, columns = blocks.steps if shift < 0 else blocks.lay(blocks.in_steps(blocks.points, step)), blocks.columns
+    laid, columns = blocks.steps if shift < 0 else lay_out(blocks.in_steps(blocks.points, step)), blocks.columns
     unit = unit_of(columns)
     C = np.where(blocks.real[:, None], columns[blocks.order] * unit, 0).astype(np.float32)
     shape = (len(scales), columns.shape[1], len(C))
@@ -476,10 +427,10 @@ def sum_among(blocks: Blocks, scales: FloatArray, reach: float, workers: Workers
         among(*given, part, factors, shift, reach / step, out)
         return out
 
-    found = np.zeros(shape)
+    total = np.zeros(shape)
     for part in workers.map(work, _shares(blocks.firsts, copies)):
-        found += part
-    return np.asarray(found[:, :, blocks.place].transpose(0, 2, 1) / unit)
+        total += part
+    return np.asarray(total[:, :, blocks.place].transpose(0, 2, 1) / unit)
 
 
 def _binary_step(blocks: Blocks, scales: FloatArray) -> tuple[float, int]:
@@ -517,35 +468,23 @@ def sum_at(
     # Outside the box of all rows a coordinate adds the same to every distance: it cancels.
     padded[:, :d] = np.clip(targets, low[:d], high[:d])
     outside = np.abs(targets - padded[:, :d]).sum(axis=1)
-    unit = blocks.step if fine else 1.0
-    given = blocks.in_steps(padded, unit) if fine else padded
-    total, shift = _run(blocks, given, target_starts, scales * unit, cut / unit, workers, skip, even=even)
-    return total, np.where(np.isfinite(shift), shift * unit + outside, 0.0)
-
-
-def _run(
-    blocks: Blocks, targets: AnyArray, target_starts: IntArray, scales: FloatArray, cut: float, workers: Workers,
-    skip: IntArray | None, *, even: bool,
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
-    """Split the targets among threads, four at a time."""
+    laid, most, unit = (blocks.steps, MOST_STEPS, blocks.step) if fine else (blocks.reals, np.inf, 1.0)
     order, tasks = _fours(target_starts, blocks.firsts)
-    A = np.ascontiguousarray(targets[order])
-    laid, most = (blocks.steps, MOST_STEPS) if A.dtype == np.int32 else (blocks.reals, np.inf)
+    A = np.ascontiguousarray((blocks.in_steps(padded, unit) if fine else padded)[order])
     left_out = np.full(len(order), -1) if skip is None else blocks.place[skip[order]]
     total = np.zeros((len(order), len(scales), blocks.columns.shape[1]))
     shift = np.full(len(order), most, A.dtype)
-    rows = laid.lanes, laid.totals.reshape(-1, BLOCK), blocks.lanes, blocks.filled, laid.low, laid.high
-    given = *rows, A, _totals(A), left_out
+    totals = None if laid.totals is None else laid.totals.reshape(-1, BLOCK)
+    given = laid.lanes, totals, blocks.lanes, blocks.filled, laid.low, laid.high, A, _totals(A), left_out
 
-    def work(part: IntArray) -> None:
-        between(*given, part, scales * LOG2E, cut, most, int(even), total, shift)
+    def work(part: IntArray) -> None:  # four targets at a time
+        between(*given, part, scales * unit * LOG2E, cut / unit, most, int(even), total, shift)
 
     if len(tasks):
         workers.map(work, np.array_split(tasks, min(len(tasks), PARTS)))
-    found, nearest = np.zeros((len(targets), *total.shape[1:])), np.full(len(targets), np.inf)
-    found[order] = total
-    nearest[order] = np.where(shift < most, shift, np.inf)
-    return found.transpose(1, 0, 2), nearest
+    sums, nearest = np.zeros((len(targets), *total.shape[1:])), np.full(len(targets), np.inf)
+    sums[order], nearest[order] = total, np.where(shift < most, shift, np.inf)
+    return sums.transpose(1, 0, 2), np.where(np.isfinite(nearest), nearest * unit + outside, 0.0)
 
 
 def _fours(target_starts: IntArray, block_starts: IntArray) -> tuple[IntArray, IntArray]:
