@@ -444,8 +444,7 @@ class DecisionText:
         error_costs, labelled = self.problem.error_costs, self.evaluation.labelled is not None
         actions = [ACT] if error_costs else [action.name for action in self.evaluation.rule.actions]
         ordered = sorted(segments.costs.items(), key=lambda item: (-item[1].estimate, item[0]))
-        without = set(segments.without_labelled)
-        counts = {name: segments.labelled_rows.get(name, 0) for name in segments.costs}
+        without, counts = set(segments.without_labelled), segments.labelled_rows
         shown = [(f"{name} *" if name in without else name, cost, counts[name]) for name, cost in ordered[:top]]
         if labelled:
             shown.append((f"sum of segments{' *' if without else ''}", segments.total, sum(counts.values())))

@@ -389,33 +389,29 @@ examples:
     ),
 }  # fmt: skip
 
-# Options that need another one, by verb, with a hint.
+# Options that need another one or exclude it, by verb, with a hint.
 MEMORY_HINT, OUTCOME_HINT = "set the memory budget, such as --memory 2GB", "name the outcome column of the labelled rows"
-BY_HINT = "name the columns that form segments: --by age"
-NEEDS = {
+BY_HINT, ACTION_HINT = "name the columns that form segments: --by age", "describe every action with --action"
+UNLABELLED_HINT = "the rows to decide on have no outcome; name a file of rows that have: --labelled old.csv"
+RELATIONS = {
     "audit": [
-        ("spill", "memory", MEMORY_HINT),
-        ("tolerance", "fail_if", "add --fail-if miscalibrated"),
-        ("fix", "against", "name the score before the correction: --prediction p_trueup --against p"),
+        ("spill", "needs", "memory", MEMORY_HINT),
+        ("tolerance", "needs", "fail_if", "add --fail-if miscalibrated"),
+        ("fix", "needs", "against", "name the score before the correction: --prediction p_trueup --against p"),
     ],
-    "fit": [("spill", "memory", MEMORY_HINT)],
-    "decide": [
-        ("labelled", "outcome", OUTCOME_HINT),
-        ("positive", "outcome", OUTCOME_HINT),
-        ("outcome", "labelled", "the rows to decide on have no outcome; name a file of rows that have: --labelled old.csv"),
-        ("bins", "by", BY_HINT),
-        ("depth", "by", BY_HINT),
-    ],
-}
-# Options that cannot be combined, by verb, with a hint.
-EXCLUDES = {
     "fit": [
-        ("held_out", "memory", "pass validation rows with --validation, and score them with trueup predict"),
-        ("held_out", "validation", "score that file with trueup predict: the model was not fitted on its rows"),
+        ("spill", "needs", "memory", MEMORY_HINT),
+        ("held_out", "excludes", "memory", "pass validation rows with --validation, and score them with trueup predict"),
+        ("held_out", "excludes", "validation", "score that file with trueup predict: the model was not fitted on its rows"),
     ],
     "decide": [
-        *(("action", f"cost_{name}", "describe every action with --action") for name in ("fn", "fp", "tp", "tn")),
-        ("action", "threshold", "leave --threshold out: the cheapest rule is computed"),
+        ("labelled", "needs", "outcome", OUTCOME_HINT),
+        ("positive", "needs", "outcome", OUTCOME_HINT),
+        ("outcome", "needs", "labelled", UNLABELLED_HINT),
+        ("bins", "needs", "by", BY_HINT),
+        ("depth", "needs", "by", BY_HINT),
+        *(("action", "excludes", f"cost_{name}", ACTION_HINT) for name in ("fn", "fp", "tp", "tn")),
+        ("action", "excludes", "threshold", "leave --threshold out: the cheapest rule is computed"),
     ],
 }
 MINIMA = {"seed": 0, "threads": 1, "top": 0, "rows": 1000}
@@ -428,12 +424,11 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         raise ArgumentError("no FILE was named", hint="name files, or pass a query with --sql")
     for name, low in MINIMA.items():
         check_integer(name, getattr(arguments, name, None), low, optional=True)
-    for name, other, hint in NEEDS.get(arguments.verb, ()):
-        if name in given and other not in given:
-            raise ArgumentError(f"{option_name(name)} needs {option_name(other)}", hint=hint)
-    for name, other, hint in EXCLUDES.get(arguments.verb, ()):
-        if name in given and other in given:
-            raise ArgumentError(f"{option_name(name)} and {option_name(other)} cannot be combined", hint=hint)
+    for name, relation, other, hint in RELATIONS.get(arguments.verb, ()):
+        if name in given and (other in given) == (relation == "excludes"):
+            first, second = option_name(name), option_name(other)
+            needs, excludes = f"{first} needs {second}", f"{first} and {second} cannot be combined"
+            raise ArgumentError(needs if relation == "needs" else excludes, hint=hint)
     by = getattr(arguments, "by", None)
     if arguments.verb != "audit" and by is not None and not any(names.strip(" ,") for names in by):
         raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")

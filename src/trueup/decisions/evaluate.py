@@ -217,8 +217,9 @@ class RuleEvaluation:
         rule = replace(self.rule, actions=tuple(replace(action, fixed=0.0) for action in self.rule.actions))
         evidence = None if known is None else self._read_labelled(known)
         total = expected_cost(self._p, rule.actions, rule, evidence, segments=rows, **self._settings)
-        counts = {} if known is None else dict(zip(known.names, np.bincount(known.codes).tolist(), strict=True))
-        without = [] if known is None else [name for name in rows.names if name not in counts]
+        found = {} if known is None else dict(zip(known.names, np.bincount(known.codes).tolist(), strict=True))
+        counts = {name: found.get(name, 0) for name in rows.names}
+        without = [] if known is None else [name for name, count in counts.items() if not count]
         costs = {**total.by_segment, **{name: replace(total.by_segment[name], **NO_INTERVAL) for name in without}}
         return SegmentCosts(by, costs, replace(total, **NO_INTERVAL) if without else total, counts, without)
 

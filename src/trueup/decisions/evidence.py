@@ -85,11 +85,8 @@ def has_weight(weight: ArrayLike | None, rows: ArrayLike) -> BoolArray:
 def warn_of_hard_scores(p: FloatArray, name: str) -> None:
     """Warn if many scores are all 0 or 1: they are labels, and intervals computed from them would have no width."""
     if are_hard(p):
-        warnings.warn(
-            f"every {name} is 0 or 1: labels rather than probabilities, or outcomes and scores are swapped",
-            HardPredictionWarning,
-            stacklevel=frames_in_package() + 1,
-        )
+        message = f"every {name} is 0 or 1: labels rather than probabilities, or outcomes and scores are swapped"
+        warn_caller(message, HardPredictionWarning)
 
 
 def read_segments(segments: Any, kept: BoolArray) -> Segments:
@@ -148,13 +145,12 @@ def format_amount(value: float, digits: int = 4) -> str:
     return f"{value:,.0f}" if 10 ** (digits - 1) <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
-def frames_in_package() -> int:
-    """Count the innermost stack frames inside this package, so that a warning points at the calling line."""
-    frame, count = sys._getframe(1), 1
-    package = __name__.partition(".")[0]
-    while frame.f_back is not None and str(frame.f_back.f_globals.get("__name__", "")).partition(".")[0] == package:
-        frame, count = frame.f_back, count + 1
-    return count
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called this package."""
+    frame, level, package = sys._getframe(1), 2, __name__.partition(".")[0]
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 # Shift
@@ -217,16 +213,13 @@ class _Distribution:
         return float(np.max(self.at(self.score) - other.at(self.score + step)))
 
 
-def warn_of_shift(labelled: Scored, rows: UnlabelledRows, tolerance: float, uncorrected: FloatArray | None = None) -> float:
-    """Warn if the scores have shifted from the labelled ones, and return the distance.
-
-    ``uncorrected`` are the labelled rows' scores before a calibrator corrected them: if the scores resemble those
-    instead, the warning says that the calibrator was not applied.
-    """
-    shift = compare_scores(labelled.p, rows.p, tolerance, labelled.w, rows.w)
+def warn_of_shift(evidence: Labelled, rows: UnlabelledRows) -> float:
+    """Warn if the scores have shifted from the labelled ones, or a calibrator was not applied; return the distance."""
+    labelled = evidence.rows
+    shift = compare_scores(labelled.p, rows.p, evidence.shift_tolerance, labelled.w, rows.w)
     message = ""
-    if uncorrected is not None:
-        after, before = (compare_scores(known, rows.p, tolerance=0.0) for known in (labelled.p, uncorrected))
+    if evidence.uncorrected is not None:
+        after, before = (compare_scores(known, rows.p, tolerance=0.0) for known in (labelled.p, evidence.uncorrected))
         if after.relevant and before.distance < after.distance / 2:
             message = (
                 "the scores look like those before the correction, and the calibrator's held-out rows say nothing about "
@@ -239,7 +232,7 @@ def warn_of_shift(labelled: Scored, rows: UnlabelledRows, tolerance: float, unco
             "the labelled rows may not apply here"
         )
     if message:
-        warnings.warn(message, ShiftWarning, stacklevel=frames_in_package() + 1)
+        warn_caller(message, ShiftWarning)
     return shift.distance
 
 
@@ -303,7 +296,7 @@ class Labelled:
                 hint="outcomes come first: labelled=(y, p)",
             )
         warn_of_hard_scores(self.rows.p, "score of the labelled rows")
-        self.uncorrected: FloatArray | None = None
+        self.uncorrected: FloatArray | None = None  # scores before a calibrator corrected them
         self.shift_tolerance = SHIFT_TOLERANCE
         self.allow_missing_segments = False
         self.segments: Segments | None = None if segments is None else read_segments(segments, has_weight(weight, y))
@@ -406,7 +399,7 @@ def read_inputs(
     check_interval(level, target)
     rows, evidence, distance = read_unlabelled(p, weight, segments), read_evidence(labelled), math.nan
     if isinstance(evidence, Labelled):
-        distance = warn_of_shift(evidence.rows, rows, evidence.shift_tolerance, evidence.uncorrected)
+        distance = warn_of_shift(evidence, rows)
     return Inputs(rows, evidence, level, target, tuned, distance)
 
 
