@@ -1,7 +1,5 @@
 """`python -m trueup` is the command `trueup`."""
 
-from __future__ import annotations
-
 import sys
 
 from trueup.cli import main

@@ -28,7 +28,8 @@ def check_integer(
     """Raise unless ``value`` is an integer in [low, high]; None is accepted if ``optional``."""
     if value is None and optional:
         return
-    if not _is_integer(value) or (low is not None and value < low) or (high is not None and value > high):
+    integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not integer or (low is not None and value < low) or (high is not None and value > high):
         limits = _limits("at least {}", "at most {}", "from {} to {}", low, high, "{:,}")
         raise ArgumentError(f"{name} must be an integer{limits}; got {value!r}", hint, parameter=name)
 
@@ -69,10 +70,6 @@ def check_choice(name: str, value: Any, allowed: Collection[object], hint: str |
     if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(repr(word) for word in allowed)
         raise ArgumentError(f"{name} must be one of {listed}; got {value!r}", hint, parameter=name)
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _is_real(value: Any) -> bool:

@@ -5,6 +5,7 @@ An error states what was wrong, what was received and where, and then, on a line
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,19 +76,14 @@ class TrueupError(ValueError):
         return self._hint.format(**{name: setting(name, value) for name, value in self.settings.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.__dict__.copy())
+        make = partial(type(self), self.message, self._hint, parameter=self.parameter, settings=self.settings)
+        return make, (), self.__dict__.copy()
 
 
 def _python_setting(name: str, value: Any) -> str:
     if value is ...:
         return f"{name}=..."
     return f'{name}="{value}"' if isinstance(value, str) else f"{name}={value!r}"
-
-
-def _rebuild(kind: type[TrueupError], state: dict[str, Any]) -> TrueupError:
-    error = kind(state["message"], state["_hint"], parameter=state["parameter"], settings=state["settings"])
-    error.__dict__.update(state)
-    return error
 
 
 class ArgumentError(TrueupError):

@@ -7,18 +7,26 @@ arrays are validated as untrusted input: types, shapes, indices and order. The c
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trueup import storage
-from trueup.calibrators.curves.map import GroupMap, ScoreMap
+from trueup.calibrators.curves.map import GROUPED, CurveMap
 from trueup.calibrators.explain import Explanation
 from trueup.calibrators.lore.map import LocalMap
 from trueup.calibrators.lsboost.levelsets import LevelSets
-from trueup.calibrators.map import FileContentError, Map, UnchangedMap, are_finite, is_integer, read_texts, require
 from trueup.calibrators.mcgrad.cascade import Cascade
-from trueup.calibrators.model import FitRecord, Model
+from trueup.calibrators.model import (
+    FileContentError,
+    FitRecord,
+    Map,
+    Model,
+    UnchangedMap,
+    check_fields,
+    read_texts,
+    require,
+)
 from trueup.calibrators.patches.map import PatchMap
 from trueup.calibrators.stopping import History, task_loss
 from trueup.data.table import Feature, Schema
@@ -35,7 +43,8 @@ MAX_MANIFEST_BYTES = 32 << 20  # enough for vocabularies of a million levels
 TASKS = ("binary", "regression", "multiclass")
 MEASURES = ("log loss", "squared error")
 MAPS: dict[str, type[Map]] = {
-    cls.kind: cls for cls in (Cascade, GroupMap, LevelSets, LocalMap, PatchMap, ScoreMap, UnchangedMap)
+    GROUPED: CurveMap,
+    **{cls.kind: cls for cls in (Cascade, CurveMap, LevelSets, LocalMap, PatchMap, UnchangedMap)},
 }
 
 
@@ -127,12 +136,12 @@ def _read(blobs: dict[str, bytes]) -> Model:
     require(len(text) <= MAX_MANIFEST_BYTES, "its manifest is too large")
     manifest = json.loads(text.decode("utf-8", "surrogatepass"), parse_constant=_reject_constant)
     version = manifest["format"]
-    require(is_integer(version) and version >= 1, f"the format {version!r} is unknown")
+    require(type(version) is int and version >= 1, f"the format {version!r} is unknown")
     require(version <= FORMAT, f"it has format {version} of a later version of trueup; this version reads up to {FORMAT}")
     schema = _read_schema(manifest["schema"])
     history, explanation = _read_history(manifest["history"], schema), Explanation.from_dict(manifest["explanation"])
     record = FitRecord(**manifest["about"])
-    _check_fields(record, explanation, *explanation.corrections)
+    check_fields(record, explanation, *explanation.corrections)
     require(record.rows >= 0 and isinstance(record.parameters, dict), "the record of the fit is invalid")
     entry = manifest["map"]
     kind = entry["kind"]
@@ -171,18 +180,8 @@ def _read_schema(entry: Any) -> Schema:
 def _read_history(entry: Any, schema: Schema) -> History:
     # The first files did not name the measure; they hold cascades, evaluated by the loss of their task.
     history = History.from_dict({"measure": task_loss(schema.task).measure, **entry})
-    _check_fields(history, *history.rounds)
+    check_fields(history, *history.rounds)
     require(history.measure in MEASURES, "the history is invalid")
     require(0 <= history.chosen < len(history.rounds), "the chosen round is missing")
     require(all(round_.number == number for number, round_ in enumerate(history.rounds)), "a round is invalid")
     return history
-
-
-def _check_fields(*records: Any) -> None:
-    """Raise unless every text, number and flag of some dataclasses has a value of its type."""
-    for record in records:
-        for field in fields(record):
-            value = getattr(record, field.name)
-            checks = {"str": isinstance(value, str), "bool": isinstance(value, bool), "int": is_integer(value)}
-            valid = are_finite(value) if field.type == "float" else checks.get(str(field.type), True)
-            require(valid, f"{field.name} of its {type(record).__name__} is invalid")

@@ -96,10 +96,7 @@ def write(path: str | os.PathLike[str], members: Mapping[str, bytes], *, kind: s
 
 
 def read(path: str | os.PathLike[str], *, kind: str, max_size: int = MAX_FILE_SIZE) -> dict[str, bytes]:
-    """Read the members of an archive of a kind; raise FileError unless every byte agrees with its checksums.
-
-    What is no file, or has more than ``max_size`` bytes, is rejected without being read.
-    """
+    """Read the members of an archive of a kind; raise FileError unless every byte agrees with its checksums."""
     path = Path(path)
     try:
         _check_file(path.stat(), max_size)  # before opening: that alone can start a device
@@ -114,10 +111,7 @@ def read(path: str | os.PathLike[str], *, kind: str, max_size: int = MAX_FILE_SI
 
 
 def replace_file(path: str | os.PathLike[str], content: Iterable[bytes], *, example: str) -> Path:
-    """Write a file atomically, unless it is a device or a pipe; return the path.
-
-    If the path is a directory, the hint of the error names ``example``.
-    """
+    """Write a file atomically, unless it is a device or a pipe; return the path. Hints name ``example``."""
     given = Path(path)
     try:
         target = Path(os.path.realpath(given))

@@ -13,7 +13,7 @@ import trueup as tu
 from trueup.calibrators import auto
 from trueup.calibrators.auto import Candidate, choose_simplest, compare_losses, explain_choice
 from trueup.calibrators.base import FitResult
-from trueup.calibrators.map import UnchangedMap
+from trueup.calibrators.model import UnchangedMap
 from trueup.calibrators.stopping import CrossValidation, split_rows, task_loss
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, ColumnError, DataError

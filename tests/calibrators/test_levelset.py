@@ -17,7 +17,7 @@ import trueup as tu
 from checks import FEATURES, Case, laws_of, rows
 from trueup.calibrators.lsboost.estimator import LevelModel, LevelSearch, RoundRules
 from trueup.calibrators.lsboost.levelsets import LevelRound, ScoreScale
-from trueup.calibrators.map import UnchangedMap
+from trueup.calibrators.model import UnchangedMap
 from trueup.calibrators.stopping import Split, task_loss
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population

@@ -6,7 +6,7 @@ import copy
 import math
 import textwrap
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,37 +15,23 @@ import numpy as np
 from sklearn.base import clone
 
 from trueup._validate import MAX_INTEGER, check_integer
+from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, ScoreCalibrator, Temperature
 from trueup.calibrators.curves.grouped import Grouped
-from trueup.calibrators.curves.map import ScoreMap
+from trueup.calibrators.curves.map import CurveMap
 from trueup.calibrators.depthtwo import DepthTwo
 from trueup.calibrators.lsboost.estimator import LSBoost
-from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.mcgrad.estimator import MCGrad
+from trueup.calibrators.model import Map, UnchangedMap
 from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
-from trueup.calibrators.stopping import (
-    MIN_ROWS,
-    CrossValidation,
-    History,
-    check_row_count,
-    collect_held_out,
-    evaluation_rows,
-    paired_gain,
-    required_gain,
-    split_rows,
-    task_loss,
-)
+from trueup.calibrators.stopping import CrossValidation, History, Split, task_loss
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trueup._types import FloatArray
-    from trueup.calibrators.map import Map
-    from trueup.calibrators.stopping import Split
     from trueup.data.table import Table, Task
 
 
@@ -72,9 +58,6 @@ REPR_WIDTH = 100
 WRITE_METHODS = 'write it as methods=["identity", "platt", tu.MCGrad(depth=3)]'
 
 
-# ------------------------------------------------------------------ the one-standard-error rule
-
-
 class LossDifference(NamedTuple):
     """The mean difference of two losses on the same rows, and its standard error."""
 
@@ -85,8 +68,8 @@ class LossDifference(NamedTuple):
 
 def compare_losses(losses: FloatArray, best: FloatArray, weight: FloatArray | None) -> LossDifference:
     """Compare the losses of the same rows, pair by pair."""
-    mean, error, rows = paired_gain(losses - best, weight)
-    return LossDifference(mean, error, required_gain(1.0, error, rows, float(np.average(losses, weights=weight))))
+    mean, error, rows = stopping.paired_gain(losses - best, weight)
+    return LossDifference(mean, error, stopping.required_gain(1.0, error, rows, float(np.average(losses, weights=weight))))
 
 
 def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> tuple[int, int]:
@@ -182,9 +165,6 @@ def explain_choice(candidates: Sequence[Candidate], best: int, before: float, me
     return f"{own}: {loss} is within {close} of the best, {first.title}'s {first.loss:.6g}, and it is simpler; {tail}"
 
 
-# ------------------------------------------------------------------ the calibrator
-
-
 @dataclass(eq=False, repr=False)
 class Auto(Calibrator):
     """Choose the method: the simplest whose held-out loss is within noise of the best, which may be no correction at all.
@@ -195,14 +175,9 @@ class Auto(Calibrator):
 
     Parameters
     ----------
-    prediction : column name, or several
-        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
-        a position, 0 by default.
     features : column names, optional
         The columns that form segments; every other column by default. If the chosen method uses the score alone, the
         fitted model needs none of them.
-    task : {"auto", "binary", "regression"}
-        "auto" is binary for one prediction column, multiclass for several.
     methods : sequence of names and calibrators, optional
         The methods to choose from, the simplest first. Names are "identity" (uncorrected scores), "temperature", "platt",
         "beta", "isotonic", "histogram", "depthtwo", "mcgrad", "lsboost", "hkrr" and "multiaccuracy"; calibrators, like
@@ -212,7 +187,7 @@ class Auto(Calibrator):
     folds : int
         The number of folds. With more than 100,000 rows, only as many folds as contain that number are evaluated, and at
         least two.
-    categorical, classes, unlabelled, random_state, threads
+    prediction, task, categorical, classes, unlabelled, random_state, threads
         As in `trueup.MCGrad`.
 
     Attributes
@@ -271,7 +246,7 @@ class Auto(Calibrator):
         super().fit_table(table, progress)
         chosen = next((item.title for item in self.choice_.candidates if item.chosen), self.choice_.method)
         self.model_ = replace(self.model_, about=replace(self.model_.about, method=f"Auto: {chosen}"))
-        if isinstance(self.model_.map, (UnchangedMap, ScoreMap)):  # these use the score alone
+        if isinstance(self.model_.map, (UnchangedMap, CurveMap)):  # these use the score alone
             self.model_ = replace(self.model_, schema=replace(self.model_.schema, features=()))
         return self
 
@@ -280,11 +255,10 @@ class Auto(Calibrator):
         check_integer("random_state", self.random_state, 0, MAX_INTEGER)
         check_integer("threads", self.threads, 1, MAX_INTEGER, optional=True)
         methods, loss = self._resolve_methods(table.schema.task), task_loss(table.schema.task)
-        check_row_count(table)
-        folds = split_rows(table, CrossValidation(int(self.folds)), int(self.random_state))
-        if min(len(fold.train) for fold in folds) < MIN_ROWS:
-            assert table.outcome is not None
-            losses = loss.per_row(table.outcome, loss.apply_link(table.prediction))
+        stopping.check_row_count(table)
+        folds = stopping.split_rows(table, CrossValidation(int(self.folds)), int(self.random_state))
+        if min(len(fold.train) for fold in folds) < stopping.MIN_ROWS:
+            losses = loss.per_row(table.y, loss.apply_link(table.prediction))
             first, folds, before = methods[0], [], float(np.average(losses, weights=table.weight))
             result = "scores are left unchanged" if first.calibrator is None else f"chose the simplest, {first.title}"
             choice = Choice(first.name, (), f"{len(table)} rows are too few to choose: {result}", loss.measure, 0)
@@ -298,9 +272,9 @@ class Auto(Calibrator):
             # The rows of the choice; curves are fitted again, which takes less than keeping the scores of all candidates.
             rows = np.concatenate([fold.valid for fold in folds])
             if own is None:
-                return fitted._replace(held_out=collect_held_out(table, rows, table.prediction[rows]))
+                return fitted._replace(held_out=stopping.collect_held_out(table, rows, table.prediction[rows]))
             if isinstance(own, ScoreCalibrator):
-                held_out = collect_held_out(table, rows, own._out_of_fold(table, folds)[0])
+                held_out = stopping.collect_held_out(table, rows, own._out_of_fold(table, folds)[0])
                 return fitted._replace(held_out=held_out)
         return fitted
 
@@ -384,8 +358,7 @@ class _Method:
         if calibrator is not None and getattr(calibrator, "resume", None) is not None:
             calibrator = copy.copy(calibrator).set_params(resume=None)
         fitted: Map = UnchangedMap() if calibrator is None else calibrator._fit_map(train, None).map
-        assert held.outcome is not None
-        self.fold_losses.append(loss.per_row(held.outcome, loss.apply_link(fitted.apply_table(held, workers))))
+        self.fold_losses.append(loss.per_row(held.y, loss.apply_link(fitted.apply_table(held, workers))))
         self.seconds += time.perf_counter() - start
 
     @property
@@ -397,7 +370,7 @@ class _Method:
 def _fit_chosen(table: Table, winner: _Method, choice: Choice, before: float) -> tuple[FitResult, Choice]:
     """Fit the chosen method to all rows, and add the reason of the choice to its history."""
     base = (before, 0.0, 0.0)
-    evaluated_on = evaluation_rows(CrossValidation() if choice.candidates else None)
+    evaluated_on = stopping.evaluation_rows(CrossValidation() if choice.candidates else None)
     if winner.calibrator is None:
         return FitResult(UnchangedMap(), History.of([base], 0, choice.sentence, evaluated_on, choice.measure)), choice
     fitted = winner.calibrator._fit_map(table, None)

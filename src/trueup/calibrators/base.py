@@ -14,10 +14,10 @@ from sklearn.base import BaseEstimator
 
 from trueup._validate import check_choice
 from trueup.calibrators import stopping
-from trueup.calibrators.explain import Explanation, find_corrections
-from trueup.calibrators.model import FitRecord, Model
-from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
-from trueup.cluster.partitions import open_partitions, require_engine
+from trueup.calibrators.explain import Explanation, RowExplanation, find_corrections
+from trueup.calibrators.model import FitRecord, Map, Model
+from trueup.calibrators.stopping import CrossValidation, HeldOut, History, Holdout, Split, Stopping, Validation, task_loss
+from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
 from trueup.data.columns import engine_of
 from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.errors import ArgumentError, NotFittedError
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from trueup._types import FloatArray
-    from trueup.calibrators.explain import RowExplanation
-    from trueup.calibrators.map import Map
-    from trueup.calibrators.stopping import HeldOut, History, Split, Stopping
-    from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Schema, Table
 
 
@@ -163,8 +159,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         model = self._fitted()
         table = self._read_labelled(X, y, sample_weight, model.schema)
         loss = task_loss(model.schema.task)
-        assert table.outcome is not None
-        losses = loss.per_row(table.outcome, loss.apply_link(model.predict_table(table)))
+        losses = loss.per_row(table.y, loss.apply_link(model.predict_table(table)))
         return -float(np.average(losses, weights=table.weight))
 
     def _prediction_role(self) -> Any:
@@ -259,12 +254,10 @@ def _to_json(value: Any) -> Any:
         return {"Validation": {"patience": value.patience}}
     if is_dataclass(value) and not isinstance(value, (type, Calibrator)):
         return {type(value).__name__: asdict(value)}
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
     if isinstance(value, np.generic):
-        return _to_json(value.item())
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and np.isfinite(value)):
+        return value
     if isinstance(value, (set, frozenset)):
         return sorted((_to_json(item) for item in value), key=str)  # the order of a set differs from run to run
     if isinstance(value, (list, tuple, np.ndarray)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.map import is_integer, read_texts, require
+from trueup.calibrators.model import is_integer, read_texts, require
 from trueup.calibrators.stopping import repeat_by_weight
 from trueup.data.bins import DEFAULT_BINS, ColumnBinner, fit_binner
 from trueup.errors import ArgumentError
@@ -24,23 +24,6 @@ if TYPE_CHECKING:
 MAX_COMBINATIONS = 2**62  # numbered by 64-bit integers
 
 
-def combine_codes(codes: Iterable[AnyArray], sizes: Iterable[int], rows: int) -> IntArray:
-    """Number the combination of codes of each row, in mixed radix."""
-    number = np.zeros(rows, np.int64)
-    for code, size in zip(codes, sizes, strict=True):
-        number = number * size + code
-    return number
-
-
-def split_number(number: int, sizes: Sequence[int]) -> list[int]:
-    """Return the codes of a combination: the inverse of `combine_codes`."""
-    codes: list[int] = []
-    for size in reversed(sizes):
-        number, code = divmod(number, size)
-        codes.insert(0, code)
-    return codes
-
-
 @dataclass(frozen=True, eq=False)
 class GroupIndex:
     """The combinations of binned columns that form groups; every other combination is group 0."""
@@ -50,11 +33,6 @@ class GroupIndex:
 
     def __len__(self) -> int:
         return len(self.cells)
-
-    @property
-    def sizes(self) -> list[int]:
-        """The number of bins or levels of each column, missing values included."""
-        return [len(binner.labels) for binner in self.binners]
 
     def groups_of(self, columns: Iterable[AnyArray], rows: int) -> IntArray:
         """Return the group of every row."""
@@ -75,8 +53,11 @@ class GroupIndex:
         """Return a group as a segment: "country=BR & age<40"; group 0 is "all rows"."""
         if not group:
             return "all rows"
-        codes = split_number(int(self.cells[group - 1]), self.sizes)
-        return " & ".join(binner.labels[code] for binner, code in zip(self.binners, codes, strict=True))
+        number, labels = int(self.cells[group - 1]), list[str]()
+        for binner in reversed(self.binners):
+            number, code = divmod(number, len(binner.labels))
+            labels.insert(0, binner.labels[code])
+        return " & ".join(labels)
 
     def pack(self) -> tuple[list[Any], FloatArray]:
         """Return the manifest entry of each column, and all bin edges; bins of a category are its levels in the schema."""
@@ -115,9 +96,6 @@ class GroupIndex:
     def _places(self) -> dict[int, int]:
         return {cell: group for group, cell in enumerate(self.cells.tolist(), start=1)}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"binners": self.binners, "cells": self.cells}
-
 
 def fit_binners(table: Table, bins: int) -> tuple[ColumnBinner, ...]:
     """Bin the features of a table, for any rows."""
@@ -141,5 +119,8 @@ def fit_groups(table: Table, bins: int = DEFAULT_BINS) -> tuple[GroupIndex, IntA
 
 
 def _number_rows(binners: Sequence[ColumnBinner], columns: Iterable[AnyArray], rows: int) -> IntArray:
-    codes = (binner.codes(column) for binner, column in zip(binners, columns, strict=True))
-    return combine_codes(codes, [len(binner.labels) for binner in binners], rows)
+    """Number the combination of bins of each row, in mixed radix."""
+    number = np.zeros(rows, np.int64)
+    for binner, column in zip(binners, columns, strict=True):
+        number = number * len(binner.labels) + binner.codes(column)
+    return number

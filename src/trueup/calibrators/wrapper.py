@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn import get_config
@@ -35,7 +35,6 @@ from trueup.kernels.cascade import MIN_PROBABILITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Self
 
     from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.explain import Explanation, RowExplanation
@@ -200,13 +199,15 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         task: Task = "regression" if reader.classes is None else "binary" if len(labels) == 2 else "multiclass"
         several, scores = task == "multiclass", scores[:, 1:] if task == "binary" else scores
         X, code, w = crossfit.take_rows(X, rows, len(outcome)), outcome[rows], None if weight is None else weight[rows]
-        calibrator = self._make_calibrator(task, labels, len(rows), w)
+        calibrator = self._make_calibrator(task, len(rows), w)
         own = calibrator.get_params(deep=False)
         features = own.get("features") if self.features is None else self.features
         names = [f"prediction of {label}" for label in labels] if several else ["prediction"]
         columns = crossfit.choose_columns(X, code.astype(np.float64), task, features, names)
         names = list(columns.prediction)
         roles: dict[str, Any] = {"prediction": names if several else names[0], "features": list(columns.features)}
+        if task != "binary":
+            roles |= {"classes": labels} if several else {"task": task}
         if "categorical" in own:
             roles["categorical"] = crossfit.find_columns(own["categorical"], X, "categorical")
         calibrator.set_params(**{name: value for name, value in roles.items() if name in own})
@@ -219,7 +220,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         self.calibrator_, self._columns_ = calibrator, columns
         self.held_out_, self.held_out_before_ = calibrator.held_out_, calibrator.held_out_before_
 
-    def _make_calibrator(self, task: Task, labels: list[str], rows: int, weight: FloatArray | None) -> Calibrator:
+    def _make_calibrator(self, task: Task, rows: int, weight: FloatArray | None) -> Calibrator:
         """Return the unfitted calibrator: a clone of the given one, or the default for this number of rows."""
         given = self.calibrator
         if given is None:
@@ -246,9 +247,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         if problem is not None:
             parameter, text, hint = problem
             raise ArgumentError(f"{parameter} {text}", hint, parameter=parameter)
-        roles = {"classes": labels} if task == "multiclass" else {"task": task} if task == "regression" else {}
-        calibrator: Calibrator = clone(given)
-        return calibrator.set_params(**{name: value for name, value in roles.items() if name in own})  # type: ignore[no-any-return]
+        return clone(given)  # type: ignore[no-any-return]
 
     def _correct(self, X: Any, scores: FloatArray) -> FloatArray:
         return self.calibrator_.predict(self._columns_.extract(X, scores)).reshape(len(scores), -1)

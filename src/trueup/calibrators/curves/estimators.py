@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._validate import check_choice, check_integer
+from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.curves.map import CHUNK, ScoreCurves, ScoreMap
-from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.stopping import (
-    CrossValidation,
-    History,
-    apply_link,
-    are_row_counts,
-    choose_rounds,
-    collect_held_out,
-    evaluation_rows,
-    task_loss,
-)
+from trueup.calibrators.curves.map import CHUNK, CurveMap
+from trueup.calibrators.model import Map, UnchangedMap
+from trueup.calibrators.stopping import CrossValidation, History, Split, Stopping, apply_link, task_loss
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import MIN_PROBABILITY
-from trueup.kernels.fitting import effective_rows, fit_lines, fit_logistic, fit_powers, log_losses, pool_scores
+from trueup.kernels.fitting import (
+    PooledScores,
+    effective_rows,
+    fit_lines,
+    fit_logistic,
+    fit_powers,
+    log_losses,
+    pool_scores,
+)
 from trueup.kernels.threads import Workers
 from trueup.metrics.reliability import find_knots
 
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup._types import FloatArray, Int32Array, IntArray
-    from trueup.calibrators.map import Map
-    from trueup.calibrators.stopping import Split, Stopping
     from trueup.data.table import Table, Task
-    from trueup.kernels.fitting import PooledScores
 
     Piece = tuple[FloatArray, FloatArray]  # knots or upper edges, and their values
 
@@ -69,10 +66,10 @@ class SingleMapCalibrator(Calibrator):
         held = joined.take(rows)
         history = self._evaluate(held, scores)
         if not history.chosen:
-            return FitResult(UnchangedMap(), history, held_out=collect_held_out(joined, rows, held.prediction))
+            return FitResult(UnchangedMap(), history, held_out=stopping.collect_held_out(joined, rows, held.prediction))
         if isinstance(self.stopping, CrossValidation):
             fitted = self._fit_rows(table)
-        return FitResult(fitted, history, held_out=collect_held_out(joined, rows, scores))
+        return FitResult(fitted, history, held_out=stopping.collect_held_out(joined, rows, scores))
 
     def _out_of_fold(self, table: Table, splits: Sequence[Split]) -> tuple[FloatArray, Map]:
         """Score held-out rows, each by a map that was not fitted on it; return the last map too."""
@@ -85,14 +82,14 @@ class SingleMapCalibrator(Calibrator):
     def _evaluate(self, held: Table, after: FloatArray) -> History:
         """Compare the losses of held-out rows with those of the base score."""
         losses = (_row_losses(held, scores) for scores in (held.prediction, after))
-        chosen, evaluations = choose_rounds(losses, held.weight)
+        chosen, evaluations = stopping.choose_rounds(losses, held.weight)
         change = f"held-out loss {evaluations[0][0]:.6g} -> {evaluations[1][0]:.6g}"
         if self.stopping is None:
             chosen, reason = 1, "fitted on all rows; no rows were held out to evaluate it"
         else:
             reason = f"kept: {change}" if chosen else f"{change} is within noise: scores are left unchanged"
         measure = task_loss(held.schema.task).measure
-        return History.of(evaluations, chosen, reason, evaluation_rows(self.stopping), measure)
+        return History.of(evaluations, chosen, reason, stopping.evaluation_rows(self.stopping), measure)
 
     @abstractmethod
     def _check(self, task: Task) -> None:
@@ -105,8 +102,7 @@ class SingleMapCalibrator(Calibrator):
 
 def _row_losses(table: Table, scores: FloatArray) -> FloatArray:
     """Return the loss of every row; that of probabilities by a kernel, since every fit needs it."""
-    loss, y = task_loss(table.schema.task), table.outcome
-    assert y is not None
+    loss, y = task_loss(table.schema.task), table.y
     if loss.name != "log":
         return loss.per_row(y, loss.apply_link(scores))
     out = np.empty(len(y))
@@ -119,41 +115,12 @@ def _row_losses(table: Table, scores: FloatArray) -> FloatArray:
     return out
 
 
-@dataclass(frozen=True, eq=False)
-class CurveData:
-    """The rows to which curves are fitted, one per group and class."""
-
-    task: Task
-    prediction: FloatArray  # (n, outputs)
-    outcome: FloatArray
-    weight: FloatArray | None
-    group: Int32Array | None  # of each row; None for a single group
-    sizes: FloatArray  # the number of rows of each group, as `count_rows` counts them
-
-    @classmethod
-    def of_table(cls, table: Table) -> CurveData:
-        """Return all rows of a table as one group."""
-        assert table.outcome is not None
-        prediction, sizes = table.prediction.reshape(len(table), -1), count_rows(table.weight, len(table))
-        return cls(table.schema.task, prediction, table.outcome, table.weight, None, sizes)
-
-    @property
-    def outputs(self) -> int:
-        """The number of prediction columns."""
-        return int(self.prediction.shape[1])
-
-    def pooled(self, output: int) -> PooledScores:
-        """Sum the rows of equal score; for several classes, one class against the rest."""
-        y = self.outcome if self.outputs == 1 else (self.outcome == output).astype(np.float64)
-        return pool_scores(np.ascontiguousarray(self.prediction[:, output]), y, self.weight, self.group, len(self.sizes))
-
-
 def count_rows(weight: FloatArray | None, rows: int, group: Int32Array | None = None, groups: int = 1) -> FloatArray:
     """Count the rows of each group: the sum of weights that are counts, else the effective number (sum w)^2 / sum w^2."""
     if weight is None:
         return np.array([float(rows)]) if group is None else np.bincount(group, minlength=groups).astype(np.float64)
     codes = np.zeros(0, np.int32) if group is None else group
-    if are_row_counts(weight):
+    if stopping.are_row_counts(weight):
         return np.asarray([weight.sum()] if group is None else np.bincount(codes, weight, groups), np.float64)
     counts = np.empty(groups)
     effective_rows(codes, weight / weight.max(), counts)
@@ -165,7 +132,7 @@ class ScoreCalibrator(SingleMapCalibrator):
     """A curve of the score alone. A subclass defines ``_fit_output``."""
 
     PROBABILITIES_ONLY = False
-    form = "logit"  # of the curves of probabilities; see `ScoreCurves`
+    form = "logit"  # of the curves of probabilities; see `CurveMap`
 
     prediction: Any = None
     _: KW_ONLY
@@ -181,25 +148,29 @@ class ScoreCalibrator(SingleMapCalibrator):
                 hint="Isotonic, Platt (a straight line) and Histogram accept real outcomes",
             )
 
-    def _fit_rows(self, table: Table) -> Map:
-        return ScoreMap(self._fit_curves(CurveData.of_table(table)))
+    def _fit_rows(self, table: Table) -> CurveMap:
+        return self._fit_curves(table, count_rows(table.weight, len(table)))
 
-    def _fit_curves(self, data: CurveData) -> ScoreCurves:
-        """Fit a curve per group and class; several classes one against the rest."""
-        fits = [self._fit_output(data.pooled(output), data) for output in range(data.outputs)]
+    def _fit_curves(self, table: Table, sizes: FloatArray, group: Int32Array | None = None) -> CurveMap:
+        """Fit a curve per group (of some sizes) and class; several classes one against the rest."""
+        P, fits = table.prediction.reshape(len(table), -1), []
+        for output, scores in enumerate(P.T):
+            y = table.y if len(P.T) == 1 else (table.y == output).astype(np.float64)
+            pooled = pool_scores(np.ascontiguousarray(scores), y, table.weight, group, len(sizes))
+            fits.append(self._fit_output(pooled, sizes, table.schema.task))
         if self.form in ("knots", "steps"):
-            return ScoreCurves.of_pieces(self.form, list(itertools.chain(*fits)), data.outputs)
-        form = "line" if data.task == "regression" else self.form
-        return ScoreCurves.of_coefficients(form, np.concatenate(fits), data.outputs)
+            return CurveMap.of_pieces(self.form, list(itertools.chain(*fits)), len(fits))
+        form = "line" if table.schema.task == "regression" else self.form
+        return CurveMap.of_coefficients(form, np.concatenate(fits), len(fits))
 
     @abstractmethod
-    def _fit_output(self, pooled: PooledScores, data: CurveData) -> Any:
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> Any:
         """Fit a curve per group of one class: coefficients, (groups, 3), or a list of knots or edges with their values."""
 
-    def _curves(self) -> ScoreCurves | None:
+    def _curves(self) -> CurveMap | None:
         """Return the fitted curves; None if scores are left unchanged."""
         fitted = self._fitted().map
-        return fitted.curves if isinstance(fitted, ScoreMap) else None
+        return fitted if isinstance(fitted, CurveMap) else None
 
     def _coefficient(self, column: int, unchanged: float) -> Any:
         """Return one coefficient: a number, or an array with one per class."""
@@ -284,25 +255,24 @@ class Platt(ScoreCalibrator):
     (0.5, 1.0)
     """
 
-    @property
-    def slope_(self) -> Any:
-        """The factor of the logit, or of a real prediction; 1 if scores are left unchanged."""
-        return self._coefficient(0, 1.0)
+    slope_ = property(
+        lambda self: self._coefficient(0, 1.0),
+        doc="The factor of the logit, or of a real prediction; 1 if scores are left unchanged.",
+    )
+    intercept_ = property(
+        lambda self: self._coefficient(2, 0.0),
+        doc="The constant added to the logit, or to a real prediction; 0 if scores are left unchanged.",
+    )
 
-    @property
-    def intercept_(self) -> Any:
-        """The constant added to the logit, or to a real prediction; 0 if scores are left unchanged."""
-        return self._coefficient(2, 0.0)
-
-    def _fit_output(self, pooled: PooledScores, data: CurveData) -> FloatArray:
-        if data.task == "regression":
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> FloatArray:
+        if task == "regression":
             fitted = np.empty((len(pooled), 2))
             fit_lines(pooled.at, pooled.score, pooled.weight, pooled.total, fitted)
             slope, intercept = fitted.T
             return np.column_stack([slope, np.zeros(len(slope)), intercept])
         logit = apply_link(pooled.score, "logit")
         columns = [logit[:, 0], np.ones(len(logit))]
-        slope, intercept = _fit_coefficients(pooled, data.sizes, columns, [-MAX_SLOPE, 0.0], [1.0, 0.0]).T
+        slope, intercept = _fit_coefficients(pooled, sizes, columns, [-MAX_SLOPE, 0.0], [1.0, 0.0]).T
         return np.column_stack([slope, slope, intercept])
 
 
@@ -348,33 +318,32 @@ class Temperature(ScoreCalibrator):
         curves = self._curves()
         return 1.0 if curves is None else float(1 / curves.coefficients[0, 0])
 
-    def _fit_curves(self, data: CurveData) -> ScoreCurves:
+    def _fit_curves(self, table: Table, sizes: FloatArray, group: Int32Array | None = None) -> CurveMap:
         """Fit one factor of the log probabilities of all classes per group; equal rows are summed first, sorted."""
-        if data.outputs == 1:
-            return super()._fit_curves(data)
-        group = np.zeros(len(data.outcome), np.int32) if data.group is None else data.group
-        w = np.ones(len(group)) if data.weight is None else data.weight
-        keys = [w, data.outcome, *data.prediction.T, group]
+        if table.prediction.ndim == 1:
+            return super()._fit_curves(table, sizes, group)
+        group = np.zeros(len(table), np.int32) if group is None else group
+        w = np.ones(len(table)) if table.weight is None else table.weight
+        keys = [w, table.y, *table.prediction.T, group]
         order = np.lexsort(keys)
         new = np.append(True, np.any([key[order[1:]] != key[order[:-1]] for key in keys[1:]], axis=0))
         first = np.flatnonzero(new)
         mass = np.add.reduceat(w[order], first)
         mass = np.ldexp(mass, -int(np.frexp(mass.max())[1]))
         rows = order[first]
-        P = np.maximum(data.prediction[rows], MIN_PROBABILITY)
+        P = np.maximum(table.prediction[rows], MIN_PROBABILITY)
         F = np.log(P)
         prior_mean = (P / P.sum(axis=1, keepdims=True) * F).sum(axis=1)
-        prior = (PRIOR_ROWS / np.maximum(data.sizes, PRIOR_ROWS))[group[rows]]
-        target = mass * (F[np.arange(len(F)), data.outcome[rows].astype(np.int64)] + prior * prior_mean)
-        groups = len(data.sizes)
-        starts = np.searchsorted(group[rows], np.arange(groups + 1)).astype(np.int64)
-        factor = np.empty(groups)
+        prior = (PRIOR_ROWS / np.maximum(sizes, PRIOR_ROWS))[group[rows]]
+        target = mass * (F[np.arange(len(F)), table.y[rows].astype(np.int64)] + prior * prior_mean)
+        starts = np.searchsorted(group[rows], np.arange(len(sizes) + 1)).astype(np.int64)
+        factor = np.empty(len(sizes))
         fit_powers(starts, F, target, mass * (1 + prior), 1 / MAX_SLOPE, MAX_SLOPE, factor)
-        return ScoreCurves.of_coefficients("softmax", np.column_stack([factor, np.zeros((groups, 2))]), data.outputs)
+        return CurveMap.of_coefficients("softmax", np.column_stack([factor, np.zeros((len(sizes), 2))]), P.shape[1])
 
-    def _fit_output(self, pooled: PooledScores, data: CurveData) -> FloatArray:
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> FloatArray:  # noqa: ARG002
         columns = [apply_link(pooled.score, "logit")[:, 0]]
-        factor = _fit_coefficients(pooled, data.sizes, columns, [1 / MAX_SLOPE], [1.0])[:, 0]
+        factor = _fit_coefficients(pooled, sizes, columns, [1 / MAX_SLOPE], [1.0])[:, 0]
         return np.column_stack([factor, factor, np.zeros(len(factor))])
 
 
@@ -416,25 +385,14 @@ class Beta(ScoreCalibrator):
 
     PROBABILITIES_ONLY = True
 
-    @property
-    def a_(self) -> Any:
-        """The factor of ln p; 1 if scores are left unchanged."""
-        return self._coefficient(0, 1.0)
+    a_ = property(lambda self: self._coefficient(0, 1.0), doc="The factor of ln p; 1 if scores are left unchanged.")
+    b_ = property(lambda self: self._coefficient(1, 1.0), doc="The factor of -ln(1 - p); 1 if scores are left unchanged.")
+    c_ = property(lambda self: self._coefficient(2, 0.0), doc="The intercept; 0 if scores are left unchanged.")
 
-    @property
-    def b_(self) -> Any:
-        """The factor of -ln(1 - p); 1 if scores are left unchanged."""
-        return self._coefficient(1, 1.0)
-
-    @property
-    def c_(self) -> Any:
-        """The intercept; 0 if scores are left unchanged."""
-        return self._coefficient(2, 0.0)
-
-    def _fit_output(self, pooled: PooledScores, data: CurveData) -> FloatArray:
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> FloatArray:  # noqa: ARG002
         p = np.clip(pooled.score, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         columns = [np.log(p), -np.log1p(-p), np.ones(len(p))]
-        return _fit_coefficients(pooled, data.sizes, columns, [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])
+        return _fit_coefficients(pooled, sizes, columns, [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])
 
 
 class Isotonic(ScoreCalibrator):
@@ -480,17 +438,10 @@ class Isotonic(ScoreCalibrator):
 
     form = "knots"
 
-    @property
-    def knots_(self) -> Any:
-        """The scores at which blocks begin and end."""
-        return self._pieces(0)
+    knots_ = property(lambda self: self._pieces(0), doc="The scores at which blocks begin and end.")
+    values_ = property(lambda self: self._pieces(1), doc="The value at each knot.")
 
-    @property
-    def values_(self) -> Any:
-        """The value at each knot."""
-        return self._pieces(1)
-
-    def _fit_output(self, pooled: PooledScores, data: CurveData) -> list[Piece]:  # noqa: ARG002
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> list[Piece]:  # noqa: ARG002
         return [find_knots(score, total, weight) for score, weight, total in _groups(pooled)]
 
 
@@ -546,23 +497,16 @@ class Histogram(ScoreCalibrator):
     bins: int = 10
     strategy: str = "mass"
 
-    @property
-    def edges_(self) -> Any:
-        """The upper edge of each bin."""
-        return self._pieces(0)
-
-    @property
-    def values_(self) -> Any:
-        """The value of each bin."""
-        return self._pieces(1)
+    edges_ = property(lambda self: self._pieces(0), doc="The upper edge of each bin.")
+    values_ = property(lambda self: self._pieces(1), doc="The value of each bin.")
 
     def _check(self, task: Task) -> None:
         super()._check(task)
         check_integer("bins", self.bins, 1, MAX_BINS)
         check_choice("strategy", self.strategy, ("mass", "width"))
 
-    def _fit_output(self, pooled: PooledScores, data: CurveData) -> list[Piece]:
-        return [self._fit_bins(*group, real=data.task == "regression") for group in _groups(pooled)]
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> list[Piece]:  # noqa: ARG002
+        return [self._fit_bins(*group, real=task == "regression") for group in _groups(pooled)]
 
     def _fit_bins(self, score: FloatArray, weight: FloatArray, total: FloatArray, *, real: bool) -> Piece:
         """Return the upper edges and means of bins; interpolate the means of empty ones."""

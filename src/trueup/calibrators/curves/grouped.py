@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._validate import MAX_INTEGER, check_integer, check_number
-from trueup.calibrators.curves.estimators import CurveData, ScoreCalibrator, SingleMapCalibrator, count_rows
-from trueup.calibrators.curves.map import GroupMap
+from trueup.calibrators.curves.estimators import ScoreCalibrator, SingleMapCalibrator, count_rows
+from trueup.calibrators.curves.map import CurveMap
 from trueup.calibrators.groups import GroupIndex, fit_groups
-from trueup.calibrators.stopping import assign_folds, task_loss
+from trueup.calibrators.stopping import Stopping, assign_folds, task_loss
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.calibrators.base import FitResult
-    from trueup.calibrators.curves.map import ScoreCurves
-    from trueup.calibrators.map import Map
-    from trueup.calibrators.stopping import Stopping
     from trueup.data.table import Table, Task
 
 
@@ -50,9 +47,6 @@ class Grouped(SingleMapCalibrator):
     by : column names
         The columns that form groups. Numbers and dates are binned; missing values and categories not seen in training form
         a group of their own.
-    prediction : column name, or several
-        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
-        a position, 0 by default.
     shrinkage : "auto" or float
         k: how many rows the pooled curve counts for in each group. 0 uses the curve of the group alone, infinity the
         pooled curve alone. "auto" chooses by cross-validation.
@@ -60,12 +54,10 @@ class Grouped(SingleMapCalibrator):
         Groups of fewer rows (effective rows, if there are weights) use the pooled curve.
     bins : int
         The maximum number of bins of a number or date, of equal numbers of rows.
-    task, classes, unlabelled, stopping
+    prediction, task, classes, unlabelled, stopping
         As in `Platt`.
-    categorical : column names
-        Numeric columns that are categories.
-    random_state : int
-        Seed of the assignment of rows to folds.
+    categorical, random_state
+        As in `trueup.MCGrad`.
 
     Attributes
     ----------
@@ -119,15 +111,15 @@ class Grouped(SingleMapCalibrator):
     def shrinkage_(self) -> float:
         """The number of rows that the pooled curve counts for in each group."""
         fitted = self._fitted().map
-        return fitted.shrinkage if isinstance(fitted, GroupMap) else math.inf
+        return fitted.shrinkage if isinstance(fitted, CurveMap) else math.inf
 
     @property
     def groups_(self) -> tuple[str, ...]:
         """The groups that have a curve of their own."""
         fitted = self._fitted().map
-        if not isinstance(fitted, GroupMap):
+        if not isinstance(fitted, CurveMap) or fitted.index is None:
             return ()
-        return tuple(fitted.index.name_of(group) for group in range(1, len(fitted.index) + 1))
+        return tuple(fitted.index.name_of(group) for group in range(1, len(fitted.share)))
 
     def _check(self, task: Task) -> None:
         if not isinstance(self.calibrator, ScoreCalibrator):
@@ -152,9 +144,9 @@ class Grouped(SingleMapCalibrator):
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
         fitted = super()._fit_map(table, progress)
-        if not isinstance(fitted.map, GroupMap):
+        if not isinstance(fitted.map, CurveMap):
             return fitted
-        k, count = fitted.map.shrinkage, len(fitted.map.index)
+        k, count = fitted.map.shrinkage, len(fitted.map.share) - 1
         summary = f"no group has {self.min_rows:,} rows: all use the pooled curve"
         if count:
             groups = f"{count:,} group{'' if count == 1 else 's'} of at least {self.min_rows:,} rows"
@@ -162,28 +154,29 @@ class Grouped(SingleMapCalibrator):
             summary = f"{groups} {shrunk}{' (by cross-validation)' if isinstance(self.shrinkage, str) else ''}"
         return fitted._replace(history=replace(fitted.history, reason=f"{fitted.history.reason}; {summary}"))
 
-    def _fit_rows(self, table: Table) -> Map:
-        fitted, k = self._fit_groups(table), self.shrinkage
+    def _fit_rows(self, table: Table) -> CurveMap:
+        curves, sizes = self._fit_groups(table)
+        k = self.shrinkage
         if isinstance(k, str):
-            k = self._choose_shrinkage(table) if len(fitted[1]) else math.inf
-        return _shrink(*fitted, float(k))
+            k = self._choose_shrinkage(table) if len(sizes) else math.inf
+        return _shrink(curves, sizes, float(k))
 
-    def _fit_groups(self, table: Table) -> tuple[ScoreCurves, GroupIndex, FloatArray]:
+    def _fit_groups(self, table: Table) -> tuple[CurveMap, FloatArray]:
         """Fit the pooled curve and that of every group that is large enough; return their sizes too."""
         index, position = fit_groups(table, int(self.bins))
         sizes = count_rows(table.weight, len(table), position.astype(np.int32), len(index))
         kept = np.flatnonzero(sizes >= self.min_rows) if index.binners else np.zeros(0, np.int64)
-        group = np.zeros(len(index), np.int32)
-        group[kept] = np.arange(1, len(kept) + 1)
-        data, group = CurveData.of_table(table), group[position]
+        number = np.zeros(len(index), np.int32)
+        number[kept] = np.arange(1, len(kept) + 1)
+        group, pooled = number[position], count_rows(table.weight, len(table))
         own = np.flatnonzero(group)
         if len(own):  # every row for the pooled curve, and once more for its group, if it has one
             rows = np.concatenate([np.arange(len(group)), own])
             code = np.concatenate([np.zeros(len(group), np.int32), group[own]])
-            weight = None if data.weight is None else data.weight[rows]
-            stacked = np.concatenate([data.sizes, sizes[kept]])
-            data = CurveData(data.task, data.prediction[rows], data.outcome[rows], weight, code, stacked)
-        return self.calibrator._fit_curves(data), GroupIndex(index.binners, index.cells[kept]), sizes[kept]
+            curves = self.calibrator._fit_curves(table.take(rows), np.concatenate([pooled, sizes[kept]]), code)
+        else:
+            curves = self.calibrator._fit_curves(table, pooled)
+        return replace(curves, index=GroupIndex(index.binners, index.cells[kept])), sizes[kept]
 
     def _choose_shrinkage(self, table: Table) -> float:
         """Return the shrinkage with the lowest cross-validated loss; of two that tie, the larger."""
@@ -194,15 +187,14 @@ class Grouped(SingleMapCalibrator):
             if not len(train) or not len(valid):
                 continue
             fitted, held = self._fit_groups(table.take(train)), table.take(valid)
-            assert held.outcome is not None
             w = np.ones(len(held)) if held.weight is None else held.weight
             for place, k in enumerate(SHRINKAGES):
                 after = _shrink(*fitted, k).apply_table(held)
-                sums[place] += (w * loss.per_row(held.outcome, loss.apply_link(after))).sum()
+                sums[place] += (w * loss.per_row(held.y, loss.apply_link(after))).sum()
         return SHRINKAGES[int(np.flatnonzero(sums <= sums.min() * (1 + TIE))[-1])]
 
 
-def _shrink(curves: ScoreCurves, index: GroupIndex, sizes: FloatArray, k: float) -> GroupMap:
+def _shrink(curves: CurveMap, sizes: FloatArray, k: float) -> CurveMap:
     """Shrink every group towards the pooled curve, which counts for k rows."""
     share = sizes / (sizes + k) if k < math.inf else np.zeros(len(sizes))
-    return GroupMap(curves, index, np.append(0.0, share), k)
+    return replace(curves, share=np.append(0.0, share), shrinkage=k)

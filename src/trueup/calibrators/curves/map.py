@@ -1,17 +1,17 @@
-"""Curves of the score, one per class and group: the maps of the classical calibrators and of Grouped, with their codecs."""
+"""Curves of the score, one per class and group: the map of the classical calibrators and of Grouped, with its codec."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.explain import Contribution, explain_change
+from trueup.calibrators.explain import Contribution, RowExplanation, explain_change
 from trueup.calibrators.groups import GroupIndex
-from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
+from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.calibrators.stopping import apply_link, task_loss
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.curves import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
-    from trueup.calibrators.explain import RowExplanation
     from trueup.data.table import Schema
 
 
@@ -30,198 +29,148 @@ SMOOTH_FORMS = ("line", "logit", "softmax")
 SMOOTH_DTYPES = {"curves/coefficients": "<f8"}
 PIECEWISE_DTYPES = {"curves/at": "<i8", "curves/x": "<f8", "curves/value": "<f8"}
 GROUP_DTYPES = {"groups/edges": "<f8", "groups/cells": "<i8", "groups/share": "<f8"}
+GROUPED = "grouped"  # the kind of a map with groups
 MAX_COEFFICIENT = 1e200  # a score, which is at most 1e100, times such a coefficient does not overflow
 MAX_SCORE = 1e150
 CHUNK = 16_384  # rows per kernel call
 NO_GROUPS = np.zeros(0, np.int32)
-POOLED_ONLY = np.zeros(1)
 NORMALISATION = "normalisation: probabilities add up to 1"
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreCurves:
+class CurveMap(Map):
     """Curves of one form: for each class a pooled curve (group 0) and one per group, ordered by class, then by group.
 
     The forms are "line", ``a p + c``; "logit", ``1 / (1 + exp(-(a ln p - b ln(1 - p) + c)))``; "softmax", ``p^a`` of all
-    classes, normalised (one curve per group); "knots", linear interpolation; "steps", a constant up to each edge.
+    classes, normalised (one curve per group); "knots", linear interpolation; "steps", a constant up to each edge. The
+    corrected score of a row in a group is the mean of both curves, weighted by the share of the group.
     """
 
+    kind = "scores"
+
     form: str
-    groups: int
     outputs: int
+    share: FloatArray  # the weight of each group's own curve, from 0 to 1; the first, of the pooled curve, is 0
     coefficients: FloatArray  # (curves, 3): a, b and c; empty for knots and steps
     starts: IntArray  # where the knots or steps of each curve begin
     x: FloatArray  # knots, or upper edges of steps: closed on the right, the last step is unbounded
     values: FloatArray  # at the knots, or of the steps
+    index: GroupIndex | None = None  # the groups that have a curve of their own; None if there are no groups
+    shrinkage: float = math.inf  # the number of rows that the pooled curve counts for in each group
 
     @classmethod
-    def of_coefficients(cls, form: str, coefficients: FloatArray, outputs: int = 1) -> ScoreCurves:
+    def of_coefficients(cls, form: str, coefficients: FloatArray, outputs: int = 1) -> CurveMap:
         """Return curves of a smooth form; all classes share those of a softmax."""
-        groups = len(coefficients) if form == "softmax" else len(coefficients) // outputs
-        return cls(form, groups, outputs, coefficients, np.zeros(1, np.int64), np.zeros(0), np.zeros(0))
+        share = np.zeros(len(coefficients) // (1 if form == "softmax" else outputs))
+        return cls(form, outputs, share, coefficients, np.zeros(1, np.int64), np.zeros(0), np.zeros(0))
 
     @classmethod
-    def of_pieces(cls, form: str, pieces: Sequence[tuple[FloatArray, FloatArray]], outputs: int = 1) -> ScoreCurves:
+    def of_pieces(cls, form: str, pieces: Sequence[tuple[FloatArray, FloatArray]], outputs: int = 1) -> CurveMap:
         """Return knots or steps, ordered by class, then by group."""
         starts = np.cumsum([0, *(len(x) for x, _ in pieces)], dtype=np.int64)
         x, values = (np.concatenate([piece[side] for piece in pieces]) for side in (0, 1))
-        return cls(form, len(pieces) // outputs, outputs, np.zeros((0, 3)), starts, x, values)
+        return cls(form, outputs, np.zeros(len(pieces) // outputs), np.zeros((0, 3)), starts, x, values)
 
     def piece(self, curve: int) -> tuple[FloatArray, FloatArray]:
         """Return the knots, or edges, of one curve and their values."""
         rows = slice(self.starts[curve], self.starts[curve + 1])
         return self.x[rows], self.values[rows]
 
-    def evaluate(self, prediction: FloatArray, group: Int32Array, share: FloatArray, workers: Workers | None) -> FloatArray:
-        """Evaluate rows, (n,) or (n, outputs), each by the curve of its group mixed with the pooled curve."""
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
+        """Correct rows."""
         before = np.ascontiguousarray(prediction.reshape(len(prediction), self.outputs))
         after = np.empty(before.shape)
+        group = NO_GROUPS if self.index is None else self.index.groups_of(columns, len(before)).astype(np.int32)
 
         def evaluate_chunk(start: int) -> None:
             rows = slice(start, start + CHUNK)
-            self._read(before[rows], group[rows], share, after[rows])
+            self._read(before[rows], group[rows], after[rows])
 
         (workers or Workers()).map(evaluate_chunk, range(0, len(before), CHUNK))
         return after.reshape(prediction.shape)
 
-    def evaluate_one(self, prediction: Sequence[float], group: Int32Array, share: FloatArray) -> FloatArray:
-        """Evaluate one row by the same kernel."""
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
+        """Correct one row."""
+        return self._evaluate_one(prediction, 0 if self.index is None else self.index.group_of(row))
+
+    def _evaluate_one(self, prediction: Sequence[float], group: int) -> FloatArray:
         before: FloatArray = np.array([prediction], np.float64)
         after = np.empty(before.shape)
-        self._read(before, group, share, after)
+        self._read(before, np.array([group], np.int32) if group else NO_GROUPS, after)
         return np.asarray(after[0])
 
-    def _read(self, prediction: FloatArray, group: Int32Array, share: FloatArray, out: FloatArray) -> None:
+    def _read(self, prediction: FloatArray, group: Int32Array, out: FloatArray) -> None:
         read_rows(
-            FORMS[self.form], self.coefficients, self.starts, self.x, self.values, self.groups, group, share, prediction,
-            out,
+            FORMS[self.form], self.coefficients, self.starts, self.x, self.values, len(self.share), group, self.share,
+            prediction, out,
         )  # fmt: skip
 
     def describe(self) -> str:
-        """Return the coefficients of a single curve, or the number of knots."""
+        """Return the coefficients of a single curve, or the number of groups and of knots."""
         per_class = f", for each of {self.outputs} classes" if self.outputs > 1 and self.form != "softmax" else ""
+        a, b, c = self.coefficients[0].tolist() if len(self.coefficients) else (1.0, 1.0, 0.0)
         if self.form not in SMOOTH_FORMS:
-            return f"{len(self.x):,} {self.form}{' in all' if per_class or self.groups > 1 else ''}{per_class}"
-        if self.groups > 1 or per_class:
-            return {"line": "a straight line", "logit": "a logistic curve", "softmax": "a temperature"}[
-                self.form
-            ] + per_class
-        a, b, c = self.coefficients[0].tolist()
-        if self.form == "softmax":
-            return f"temperature {1 / a:.4g}"
-        if self.form == "line" or a == b:
-            return f"slope {a:.4g}, intercept {c:.4g}"
-        return f"a = {a:.4g}, b = {b:.4g}, c = {c:.4g}"
+            text = f"{len(self.x):,} {self.form}{' in all' if per_class or len(self.share) > 1 else ''}{per_class}"
+        elif len(self.share) > 1 or per_class:
+            names = {"line": "a straight line", "logit": "a logistic curve", "softmax": "a temperature"}
+            text = names[self.form] + per_class
+        elif self.form == "softmax":
+            text = f"temperature {1 / a:.4g}"
+        elif self.form == "line" or a == b:
+            text = f"slope {a:.4g}, intercept {c:.4g}"
+        else:
+            text = f"a = {a:.4g}, b = {b:.4g}, c = {c:.4g}"
+        if self.index is None:
+            return text
+        count = len(self.index)
+        return f"a pooled curve and {count:,} group curve{'' if count == 1 else 's'}: {text}"
 
-    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry and the arrays of the curves."""
-        smooth = self.form in SMOOTH_FORMS
-        arrays = [self.coefficients] if smooth else [self.starts, self.x, self.values]
-        return {"form": self.form, "groups": self.groups}, pack_arrays(
-            SMOOTH_DTYPES if smooth else PIECEWISE_DTYPES, *arrays
-        )
-
-    @classmethod
-    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes], others: Iterable[str] = ()) -> ScoreCurves:
-        """Rebuild the curves; the arrays must be theirs and those named by ``others``."""
-        form, groups, outputs = entry["form"], entry["groups"], len(schema.prediction)
-        smooth = {"binary": ("logit",), "regression": ("line",), "multiclass": ("logit", "softmax")}[schema.task]
-        require(isinstance(form, str) and form in (*smooth, "knots", "steps"), "the form of the curves is invalid")
-        require(is_integer(groups) and groups >= 1 and outputs >= 1, "the number of groups is invalid")
-        dtypes = SMOOTH_DTYPES if form in SMOOTH_FORMS else PIECEWISE_DTYPES
-        require(set(blobs) == {*dtypes, *others}, "it has arrays that the manifest does not list")
-        arrays = unpack_arrays(dtypes, blobs)
-        count = groups if form == "softmax" else groups * outputs
-        if form in SMOOTH_FORMS:
-            flat = arrays[0]
-            require(len(flat) == 3 * count, "the number of curve coefficients is wrong")
-            require(bool((np.abs(flat) <= MAX_COEFFICIENT).all()), "a curve coefficient is invalid")
-            coefficients = flat.reshape(-1, 3)
-            require(form != "softmax" or bool((coefficients[:, 0] > 0).all()), "a temperature is invalid")
-            return cls.of_coefficients(form, coefficients, outputs)
-        starts, x, values = arrays
-        require(
-            len(starts) == count + 1 and starts[0] == 0 and starts[-1] == len(x) == len(values),
-            "the number of knots does not fit the curves",
-        )
-        require(bool((np.diff(starts) >= 1).all() and (np.diff(starts) <= len(x)).all()), "a curve has no knots")
-        require(bool((np.abs(x) <= MAX_SCORE).all() and (np.abs(values) <= MAX_SCORE).all()), "a knot is not a number")
-        inside = np.ones(max(len(x) - 1, 0), bool)
-        inside[starts[1:-1] - 1] = False  # from the last knot of a curve to the first of the next
-        require(bool((np.diff(x)[inside] > 0).all()), "knots are not in ascending order")
-        require(form == "steps" or bool((np.diff(values)[inside] >= 0).all()), "an isotonic curve decreases")
-        probabilities = schema.task == "regression" or bool(((values >= 0) & (values <= 1)).all())
-        require(probabilities, "a value is not a probability")
-        return cls(form, groups, outputs, np.zeros((0, 3)), starts, x, values)
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreMap(Map):
-    """One curve of the score per class."""
-
-    kind = "scores"
-
-    curves: ScoreCurves
-
-    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:  # noqa: ARG002
-        """Correct rows."""
-        return self.curves.evaluate(prediction, NO_GROUPS, POOLED_ONLY, workers)
-
-    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:  # noqa: ARG002
-        """Correct one row."""
-        return self.curves.evaluate_one(prediction, NO_GROUPS, POOLED_ONLY)
-
-    def describe(self) -> str:
-        """Return the coefficients of a single curve, or the number of knots."""
-        return self.curves.describe()
-
-    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry and the arrays."""
-        return self.curves.pack()
-
-    @classmethod
-    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> ScoreMap:
-        """Rebuild the map from a file."""
-        curves = ScoreCurves.unpack(entry, schema, blobs)
-        require(curves.groups == 1, "a map without groups has several")
-        return cls(curves)
+    def feature_sets(self) -> list[tuple[int, ...]]:
+        """Return the columns that groups are made of, alone and in pairs."""
+        columns = range(len(self.index.binners) if self.index else 0)
+        return [*((column,) for column in columns), *itertools.combinations(columns, 2)]
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
-        """Explain the change of one row: what each coefficient added, or which piece of the curve the score is on."""
+        """Explain the change of one row by its curve; or by the pooled curve, and what the curve of its group adds."""
         link = task_loss(schema.task).link
-        after = self.apply_one(list(row), list(prediction))
-        start, end = (apply_link(np.array([values]), link)[0] for values in (prediction, after))
+        group = 0 if self.index is None else self.index.group_of(row)
+        pooled, after = self._evaluate_one(prediction, 0), self._evaluate_one(prediction, group)
+        start, middle, end = (apply_link(np.array([values]), link)[0] for values in (prediction, pooled, after))
         contributions: list[Contribution] = []
+        changes = (end - start).tolist()
         labels = schema.classes or ("",)
         for c, (name, label) in enumerate(zip(schema.prediction, labels, strict=True)):
-            change = float(end[c] - start[c])
-            own = [Contribution(text, value, label) for text, value in self._terms(c, prediction[c], name, change)]
+            if self.index is not None:
+                contributions.append(Contribution("all rows", float(middle[c] - start[c]), label))
+                if group:
+                    text = f"{self.index.name_of(group)} (weight of its own curve {self.share[group]:.3g})"
+                    contributions.append(Contribution(text, float(end[c] - middle[c]), label))
+                continue
+            own = [Contribution(text, value, label) for text, value in self._terms(c, prediction[c], name, changes[c])]
             contributions += own
             if len(labels) > 1:
-                contributions.append(Contribution(NORMALISATION, change - sum(term.change for term in own), label))
-        changes = (end - start).tolist()
-        if link == "logit" and self.curves.form == "logit":
+                contributions.append(Contribution(NORMALISATION, changes[c] - sum(term.change for term in own), label))
+        if self.index is None and link == "logit" and self.form == "logit":
             changes = [sum(term.change for term in contributions)]  # the curve itself may leave [1e-6, 1 - 1e-6]
         return explain_change(link, prediction, after, contributions, changes)
 
     def _terms(self, output: int, p: float, name: str, change: float) -> list[tuple[str, float]]:
         """Decompose the change of one output, before classes are normalised, into conditions and their changes."""
-        curves, p = self.curves, float(p)
-        piecewise = curves.form not in SMOOTH_FORMS
-        if piecewise or (curves.form == "logit" and curves.outputs > 1):
-            text = _piece_text(curves.form, curves.piece(output)[0], p, name) if piecewise else f"curve of {name}"
-            if curves.outputs > 1:  # the curve of one class, before classes are normalised
+        p, piecewise = float(p), self.form not in SMOOTH_FORMS
+        if piecewise or (self.form == "logit" and self.outputs > 1):
+            text = _piece_text(self.form, self.piece(output)[0], p, name) if piecewise else f"curve of {name}"
+            if self.outputs > 1:  # the curve of one class, before classes are normalised
                 if piecewise:
-                    single = ScoreCurves.of_pieces(curves.form, [curves.piece(output)])
+                    single = CurveMap.of_pieces(self.form, [self.piece(output)])
                 else:
-                    single = ScoreCurves.of_coefficients(curves.form, curves.coefficients[output : output + 1])
-                after = float(single.evaluate_one([p], NO_GROUPS, POOLED_ONLY)[0])
+                    single = CurveMap.of_coefficients(self.form, self.coefficients[output : output + 1])
+                after = float(single._evaluate_one([p], 0)[0])
                 change = math.log(max(after, MIN_PROBABILITY)) - math.log(max(p, MIN_PROBABILITY))
             return [(text, change)]
-        a, b, c = curves.coefficients[0].tolist()
-        if curves.form == "line":
+        a, b, c = self.coefficients[0].tolist()
+        if self.form == "line":
             return [(f"slope {a:.4g}", (a - 1) * p), ("intercept", c)]
-        if curves.form == "softmax":
+        if self.form == "softmax":
             return [(f"temperature {1 / a:.4g}", (a - 1) * math.log(max(p, MIN_PROBABILITY)))]
         p = min(max(p, MIN_PROBABILITY), 1 - MIN_PROBABILITY)
         intercept = [("intercept", c)] if c else []
@@ -229,6 +178,66 @@ class ScoreMap(Map):
             return [(f"slope {a:.4g} of the logit", (a - 1) * (math.log(p) - math.log1p(-p))), *intercept]
         terms = [(f"a = {a:.4g} of ln p", (a - 1) * math.log(p)), (f"b = {b:.4g} of -ln(1 - p)", (1 - b) * math.log1p(-p))]
         return [*terms, *intercept]
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return the manifest entry and the arrays."""
+        entry: dict[str, Any] = {"form": self.form, "groups": len(self.share)}
+        if self.form in SMOOTH_FORMS:
+            blobs = pack_arrays(SMOOTH_DTYPES, self.coefficients)
+        else:
+            blobs = pack_arrays(PIECEWISE_DTYPES, self.starts, self.x, self.values)
+        if self.index is not None:
+            cuts, edges = self.index.pack()
+            shrinkage = self.shrinkage if self.shrinkage < math.inf else None
+            entry |= {"kind": GROUPED, "cuts": cuts, "shrinkage": shrinkage}
+            blobs |= pack_arrays(GROUP_DTYPES, edges, self.index.cells, self.share)
+        return entry, blobs
+
+    @classmethod
+    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> CurveMap:
+        """Rebuild the map from a file; validate everything."""
+        form, groups, outputs, grouped = entry["form"], entry["groups"], len(schema.prediction), entry["kind"] == GROUPED
+        forms = {"binary": ("logit",), "regression": ("line",), "multiclass": ("logit", "softmax")}[schema.task]
+        require(isinstance(form, str) and form in (*forms, "knots", "steps"), "the form of the curves is invalid")
+        require(is_integer(groups) and groups >= 1 and outputs >= 1, "the number of groups is invalid")
+        require(grouped or groups == 1, "a map without groups has several")
+        dtypes = SMOOTH_DTYPES if form in SMOOTH_FORMS else PIECEWISE_DTYPES
+        listed = set(blobs) == {*dtypes, *(GROUP_DTYPES if grouped else ())}
+        require(listed, "it has arrays that the manifest does not list")
+        count = groups if form == "softmax" else groups * outputs
+        if form in SMOOTH_FORMS:
+            flat = unpack_arrays(dtypes, blobs)[0]
+            require(len(flat) == 3 * count, "the number of curve coefficients is wrong")
+            require(bool((np.abs(flat) <= MAX_COEFFICIENT).all()), "a curve coefficient is invalid")
+            require(form != "softmax" or bool((flat[::3] > 0).all()), "a temperature is invalid")
+            curves = cls.of_coefficients(form, flat.reshape(-1, 3), outputs)
+        else:
+            starts, x, values = unpack_arrays(dtypes, blobs)
+            _check_pieces(form, starts, x, values, count)
+            probabilities = schema.task == "regression" or bool(((values >= 0) & (values <= 1)).all())
+            require(probabilities, "a value is not a probability")
+            curves = cls(form, outputs, np.zeros(groups), np.zeros((0, 3)), starts, x, values)
+        if not grouped:
+            return curves
+        edges, cells, share = unpack_arrays(GROUP_DTYPES, blobs)
+        index = GroupIndex.unpack(entry["cuts"], schema, edges, cells)
+        require(len(cells) + 1 == len(share) == groups, "the number of groups does not fit the curves")
+        require(bool(((share >= 0) & (share <= 1)).all()) and share[0] == 0, "a share is not between 0 and 1")
+        shrinkage = entry["shrinkage"]
+        require(shrinkage is None or (are_finite(shrinkage) and shrinkage >= 0), "the shrinkage is invalid")
+        return replace(curves, index=index, share=share, shrinkage=math.inf if shrinkage is None else float(shrinkage))
+
+
+def _check_pieces(form: str, starts: IntArray, x: FloatArray, values: FloatArray, count: int) -> None:
+    """Validate the knots or steps of a number of curves."""
+    fits = len(starts) == count + 1 and starts[0] == 0 and starts[-1] == len(x) == len(values)
+    require(fits, "the number of knots does not fit the curves")
+    require(bool((np.diff(starts) >= 1).all() and (np.diff(starts) <= len(x)).all()), "a curve has no knots")
+    require(bool((np.abs(x) <= MAX_SCORE).all() and (np.abs(values) <= MAX_SCORE).all()), "a knot is not a number")
+    inside = np.ones(max(len(x) - 1, 0), bool)
+    inside[starts[1:-1] - 1] = False  # from the last knot of a curve to the first of the next
+    require(bool((np.diff(x)[inside] > 0).all()), "knots are not in ascending order")
+    require(form == "steps" or bool((np.diff(values)[inside] >= 0).all()), "an isotonic curve decreases")
 
 
 def _piece_text(form: str, x: FloatArray, p: float, name: str) -> str:
@@ -241,71 +250,3 @@ def _piece_text(form: str, x: FloatArray, p: float, name: str) -> str:
     if index > last:
         return f"{name} >= {x[last]:.6g}"
     return f"{x[index - 1]:.6g} {'<' if form == 'steps' else '<='} {name} <= {x[index]:.6g}"
-
-
-@dataclass(frozen=True, eq=False)
-class GroupMap(Map):
-    """A pooled curve and one per group; a corrected score is the mean of both, weighted by the share of the group."""
-
-    kind = "grouped"
-
-    curves: ScoreCurves  # group 0 is the pooled curve
-    index: GroupIndex  # the groups that have a curve of their own
-    share: FloatArray  # the weight of each group's own curve, from 0 to 1; the first, of the pooled curve, is 0
-    shrinkage: float  # the number of rows that the pooled curve counts for in each group
-
-    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Correct rows."""
-        group = self.index.groups_of(columns, len(prediction)).astype(np.int32)
-        return self.curves.evaluate(prediction, group, self.share, workers)
-
-    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Correct one row."""
-        return self._evaluate_one(self.index.group_of(row), prediction)
-
-    def _evaluate_one(self, group: int, prediction: Sequence[float]) -> FloatArray:
-        return self.curves.evaluate_one(prediction, np.array([group], np.int32), self.share)
-
-    def describe(self) -> str:
-        """Return the number of groups and the form of the curves."""
-        count = len(self.index)
-        return f"a pooled curve and {count:,} group curve{'' if count == 1 else 's'}: {self.curves.describe()}"
-
-    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
-        """Explain the change of one row: that of the pooled curve, and what the curve of its group adds."""
-        link, group = task_loss(schema.task).link, self.index.group_of(row)
-        pooled, after = self._evaluate_one(0, prediction), self._evaluate_one(group, prediction)
-        start, middle, end = (apply_link(np.array([values]), link)[0] for values in (prediction, pooled, after))
-        contributions = []
-        for c, label in enumerate(schema.classes or ("",)):
-            contributions.append(Contribution("all rows", float(middle[c] - start[c]), label))
-            if group:
-                text = f"{self.index.name_of(group)} (weight of its own curve {self.share[group]:.3g})"
-                contributions.append(Contribution(text, float(end[c] - middle[c]), label))
-        return explain_change(link, prediction, after, contributions)
-
-    def feature_sets(self) -> list[tuple[int, ...]]:
-        """Return the columns that groups are made of, alone and in pairs."""
-        if not len(self.index):
-            return []
-        columns = range(len(self.index.binners))
-        return [*((column,) for column in columns), *itertools.combinations(columns, 2)]
-
-    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry and the arrays."""
-        entry, blobs = self.curves.pack()
-        entry["shrinkage"] = self.shrinkage if self.shrinkage < math.inf else None
-        entry["cuts"], edges = self.index.pack()
-        return entry, {**blobs, **pack_arrays(GROUP_DTYPES, edges, self.index.cells, self.share)}
-
-    @classmethod
-    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> GroupMap:
-        """Rebuild the map from a file."""
-        curves = ScoreCurves.unpack(entry, schema, blobs, GROUP_DTYPES)
-        edges, cells, share = unpack_arrays(GROUP_DTYPES, blobs)
-        index = GroupIndex.unpack(entry["cuts"], schema, edges, cells)
-        require(len(cells) + 1 == len(share) == curves.groups, "the number of groups does not fit the curves")
-        require(bool(((share >= 0) & (share <= 1)).all()) and share[0] == 0, "a share is not between 0 and 1")
-        shrinkage = entry["shrinkage"]
-        require(shrinkage is None or (are_finite(shrinkage) and shrinkage >= 0), "the shrinkage is invalid")
-        return cls(curves, index, share, math.inf if shrinkage is None else float(shrinkage))

@@ -11,26 +11,15 @@ import numpy as np
 from sklearn.base import clone
 
 from trueup._validate import MAX_INTEGER, check_choice, check_integer, check_number
+from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.curves.estimators import cut_by_mass
-from trueup.calibrators.explain import find_corrections
+from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.groups import fit_groups
 from trueup.calibrators.lore import map as local
-from trueup.calibrators.lore.map import Design, FeatureSpace, GroupSpace, LocalMap, Neighbours, TransformerMap
-from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.stopping import (
-    HOLDOUT_FOLDS,
-    LATER_ROUND_ERRORS,
-    History,
-    Holdout,
-    are_row_counts,
-    check_row_count,
-    collect_held_out,
-    paired_gain,
-    required_gain,
-    scale_weights,
-    split_rows,
-)
+from trueup.calibrators.lore.map import Design, Embedding, LocalMap, Neighbours, TransformerMap
+from trueup.calibrators.model import Map, UnchangedMap
+from trueup.calibrators.stopping import History, Holdout, Split
 from trueup.data.folds import MAX_DUPLICATES
 from trueup.data.frame import read_like
 from trueup.errors import ArgumentError, TrueupError
@@ -41,12 +30,7 @@ from trueup.kernels.laplace import as_bytes
 from trueup.metrics.features import fit_features
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.calibrators.explain import Explanation
-    from trueup.calibrators.lore.map import Embedding
-    from trueup.calibrators.map import Map
+    from trueup._types import FloatArray, IntArray
     from trueup.data.table import Table, Task
 
 
@@ -218,12 +202,12 @@ class LoRe(Calibrator):
         """
         table = read_like(X, self._fitted().schema)
         columns = [table.columns[feature.name] for feature in table.schema.features]
-        side = 2 if isinstance(self.embedding_, GroupSpace) else 1
+        side = 1 if self.embedding_.index is None else 2
         return np.concatenate([chunk[side] for chunk in local.place_chunks(self.embedding_, columns, len(table))])
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)
-        check_row_count(table)
+        stopping.check_row_count(table)
         pooled = pool_rows(table)
         embedding = fit_embedding(self.embedding, self.components, table, pooled)
         edges = self._score_edges(table.prediction[pooled.first], pooled)
@@ -234,18 +218,18 @@ class LoRe(Calibrator):
             rows = np.arange(len(table))
             selection = selector.by_leave_one_out(placed, table)
         else:
-            train, rows = _hold_out_rows(table)
-            selection = selector.by_holdout(table, train, rows)
+            split = _hold_out_rows(table)
+            rows, selection = split.valid, selector.by_holdout(table, split)
         kept = selection.kept or not isinstance(self.gamma, str)
         history = self._history(selection, "leave-one-out" if leave_one_out else "held-out rows", kept=kept)
         fitted: Map = selector.build(placed, *selection.chosen[:3]) if kept else UnchangedMap()
         self.candidates_: tuple[LocalCandidate, ...] = selection.candidates
         self.embedding_: Embedding = embedding
-        held = collect_held_out(table, rows, selection.scores if kept else table.prediction[rows])
+        held = stopping.collect_held_out(table, rows, selection.scores if kept else table.prediction[rows])
         return FitResult(fitted, history, selection.scores if kept else None, held)
 
     def _explain_change(self, table: Table, fitted: Map, after: FloatArray) -> Explanation:
-        evaluated = table if len(after) == len(table) else table.take(_hold_out_rows(table)[1])
+        evaluated = table if len(after) == len(table) else table.take(_hold_out_rows(table).valid)
         return find_corrections(evaluated, fitted.feature_sets(), evaluated.prediction, after)
 
     def _score_edges(self, prediction: FloatArray, pooled: PooledRows) -> FloatArray:
@@ -268,10 +252,8 @@ class LoRe(Calibrator):
         """Return the gammas, shrinkages and moves to try."""
         auto = isinstance(self.gamma, str)
         gammas: tuple[float, ...] = GAMMAS if auto else (float(self.gamma),)
-        if auto and isinstance(embedding, GroupSpace):
-            gammas = (1.0, math.inf)
-        if auto and isinstance(embedding, FeatureSpace) and embedding.features is None:
-            gammas = (math.inf,)
+        if auto and embedding.features is None:
+            gammas = (math.inf,) if embedding.index is None else (1.0, math.inf)
         shrinkages: tuple[float, ...] = SHRINKAGES if auto else (0.0,)
         if not isinstance(self.shrinkage, str):
             shrinkages = (float(self.shrinkage),)
@@ -332,29 +314,22 @@ class LoRe(Calibrator):
             )
 
 
-def _hold_out_rows(table: Table) -> tuple[IntArray, IntArray]:
-    """Return the training rows and the held-out rows of a large table."""
-    share = max(HELD_OUT_ROWS / len(table), 1 / HOLDOUT_FOLDS)
-    split = split_rows(table, Holdout(share), 0)[0]
-    return split.train, split.valid
-
-
-# ------------------------------------------------------------------ the space
+def _hold_out_rows(table: Table) -> Split:
+    """Split the rows of a large table."""
+    share = max(HELD_OUT_ROWS / len(table), 1 / stopping.HOLDOUT_FOLDS)
+    return stopping.split_rows(table, Holdout(share), 0)[0]
 
 
 def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: PooledRows) -> Embedding:
     """Fit the space that the parameter ``embedding`` asks for to all rows of a table."""
     named = isinstance(embedding, str)
     if named and embedding == "groups":
-        return GroupSpace(fit_groups(table)[0])
-    features, distinct = table.schema.features, table.take(pooled.first)
-    columns = [distinct.columns[feature.name] for feature in features]
-    if not features:
-        return FeatureSpace()
-    names = tuple(feature.name for feature in features)
-    local.reject_infinite(names, [table.columns[name] for name in names])
+        return Embedding(index=fit_groups(table)[0])
+    if not table.schema.features:
+        return Embedding()
+    local.reject_infinite(tuple(table.columns), tuple(table.columns.values()))
     coordinates = named and embedding == "columns"
-    for feature in features:
+    for feature in table.schema.features:
         if coordinates and feature.kind == "categorical":
             raise ArgumentError(
                 f"embedding 'columns' uses the features as coordinates, but column {feature.name!r} is categorical",
@@ -363,7 +338,8 @@ def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: 
                 settings={"embedding": "pca"},
             )
     scaled = named and not coordinates
-    design = _fit_design(names, columns, table.schema.levels, pooled.weight, scaled=scaled, gaps=not coordinates)
+    distinct = table.take(pooled.first)
+    design = _fit_design(distinct, pooled.weight, scaled=scaled, gaps=not coordinates)
     components = components if scaled else None
     width, rows = sum(design.sizes), len(pooled.weight)
     if rows * width > MAX_NUMBERS or (components is not None and min(rows, width) > MAX_PCA_SIZE):
@@ -371,24 +347,23 @@ def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: 
             f"a design matrix of {rows:,} rows and {width:,} columns, one per category, is too large",
             hint="leave out columns of many categories, or name fewer features",
         )
-    X = design.transform(columns, rows)
+    X = design.transform([distinct.columns[name] for name in design.names], rows)
     if not named:
         transformer = _fit_transformer(embedding, X, pooled.rows)
         points = local.transform_points(transformer, X)
-        return FeatureSpace(design, fit_features(points, scaling="none", weight=pooled.weight), transformer)
+        return Embedding(design, fit_features(points, scaling="none", weight=pooled.weight), transformer)
     if not (X.max(axis=0) > X.min(axis=0)).any():
-        return FeatureSpace()
+        return Embedding()
     count = None if components is None else min(int(components), *X.shape)
-    return FeatureSpace(design, fit_features(X, components=count, scaling="none", weight=pooled.weight))
+    return Embedding(design, fit_features(X, components=count, scaling="none", weight=pooled.weight))
 
 
-def _fit_design(
-    names: tuple[str, ...], columns: Sequence[AnyArray], levels: tuple[int, ...], weight: FloatArray, *,
-    scaled: bool, gaps: bool,
-) -> Design:  # fmt: skip
+def _fit_design(table: Table, weight: FloatArray, *, scaled: bool, gaps: bool) -> Design:
     """Find the mean that replaces missing numbers, and the factor that gives each feature, and its gaps, variance 1."""
+    names, levels = tuple(feature.name for feature in table.schema.features), table.schema.levels
     fill, indicators, factors = np.zeros(len(levels)), np.zeros(len(levels), np.uint8), []
-    for place, (column, count) in enumerate(zip(columns, levels, strict=True)):
+    for place, (name, count) in enumerate(zip(names, levels, strict=True)):
+        column = table.columns[name]
         if count >= 0:
             share = np.bincount(np.where(column < 0, count, column), weight, count + 1) / weight.sum()
             variance = max(1.0 - float((share**2).sum()), 0.0) if (share > 0).sum() > 1 else 0.0
@@ -439,9 +414,6 @@ def _fit_transformer(embedding: Any, X: FloatArray, repeats: IntArray) -> Any:
     return transformer
 
 
-# ------------------------------------------------------------------ rows
-
-
 @dataclass(frozen=True, eq=False)
 class PooledRows:
     """Rows that are equal in features, prediction and outcome, pooled; sorted by content, whatever their order was."""
@@ -455,16 +427,15 @@ class PooledRows:
 
 def pool_rows(table: Table) -> PooledRows:
     """Pool the rows of a table that are equal."""
-    assert table.outcome is not None
-    scaled = scale_weights(table.weight, len(table))
+    scaled = stopping.scale_weights(table.weight, len(table))
     weight = np.ones(len(table)) if scaled is None else scaled
-    columns = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T, table.outcome]
+    columns = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T, table.y]
     content = np.column_stack([np.where(np.isnan(c), np.nan, c + 0.0) for c in columns])  # one NaN, no minus zero
     order, starts = sort_equal(content, weight)
     index = np.empty(len(table), np.int64)
     index[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
     total = np.add.reduceat(weight[order], starts)
-    counts = are_row_counts(weight)
+    counts = stopping.are_row_counts(weight)
     rows = np.rint(total).astype(np.int64) if counts else np.diff(starts, append=len(order))
     without_outcome = as_bytes(content[order[starts], :-1])
     alike = np.cumsum(np.append(False, without_outcome[1:] != without_outcome[:-1]))
@@ -502,14 +473,13 @@ class PlacedRows:
 def place_rows(table: Table, pooled: PooledRows, embedding: Embedding, edges: FloatArray) -> PlacedRows:
     """Place the pooled rows of a table in the space of an embedding, with their outcomes."""
     table = table.take(pooled.first)
-    assert table.outcome is not None
     points, group = embedding.place([table.columns[feature.name] for feature in table.schema.features], len(table))
     confidence, top = local.confidence_of(table.prediction)
-    hit, share = table.outcome, np.ones(len(table))
+    hit, share = table.y, np.ones(len(table))
     if top is not None:
-        hit = (table.outcome == top).astype(np.float64)
+        hit = (table.y == top).astype(np.float64)
         others = local.reset(table.prediction, top, np.zeros(len(table)))
-        share = np.where(hit == 1, 1.0, others[np.arange(len(table)), table.outcome.astype(np.int64)])
+        share = np.where(hit == 1, 1.0, others[np.arange(len(table)), table.y.astype(np.int64)])
     bins = local.number_bins(confidence, edges)
     return PlacedRows(pooled, np.ascontiguousarray(confidence), hit, share, points, group, bins)
 
@@ -528,9 +498,6 @@ def _sum_cells(
     summed = np.column_stack([np.bincount(cell, column, len(starts)) for column in columns.T]).astype(np.float64)
     rest = np.where((size[cell] == sizes)[:, None], 0.0, summed[cell] - left_out)
     return order[starts], cell, summed, rest
-
-
-# ------------------------------------------------------------------ the choice
 
 
 class LocalCandidate(NamedTuple):
@@ -568,8 +535,8 @@ class MapSelector:
     def build(self, placed: PlacedRows, gamma: float, shrinkage: float, move: str) -> LocalMap:
         """Return the map of all rows: those of one bin and one point, or of one bin if gamma is infinite, are summed."""
         infinite, shifts, weight = math.isinf(gamma), move == SHIFT, placed.pooled.weight
-        space = FeatureSpace() if infinite else self.embedding
-        groups = 1 + len(space.index) if isinstance(space, GroupSpace) else 1
+        space = Embedding() if infinite else self.embedding
+        groups = 1 if space.index is None else 1 + len(space.index)
         rows, targets = np.arange(len(weight)), placed.hit - placed.confidence if shifts else placed.hit
         key, points = placed.bin * groups, np.zeros((len(weight), 1)) if infinite else placed.points
         if groups > 1:  # a row counts for its group, and for the group of all rows of its bin
@@ -581,7 +548,7 @@ class MapSelector:
         keys, place = np.unique(key[first][in_order], return_inverse=True)
         points = np.ascontiguousarray(points[rows[first][in_order]])
         near = Neighbours(keys, place.ravel(), points, mass[in_order], total[in_order])
-        kind = TransformerMap if isinstance(space, FeatureSpace) and space.transformer is not None else LocalMap
+        kind = LocalMap if space.transformer is None else TransformerMap
         return kind(space, near, self.edges, groups, gamma, shrinkage, shifts)
 
     def by_leave_one_out(self, placed: PlacedRows, table: Table) -> Selection:
@@ -593,8 +560,7 @@ class MapSelector:
         common = np.bincount(pooled.alike, pooled.rows)[pooled.alike] > MAX_DUPLICATES
         left_out = np.where(common[:, None], rows / pooled.rows[:, None], together)
         sizes = np.where(common, 0, np.bincount(pooled.alike)[pooled.alike])
-        groups = int(placed.group.max()) + 1 if isinstance(self.embedding, GroupSpace) else 1
-        key = placed.bin * groups + (placed.group if groups > 1 else 0)
+        key = placed.bin * (int(placed.group.max()) + 1) + placed.group
         content = np.column_stack([key.astype(np.float64), placed.points + 0.0])
         first, cell, totals, rest = _sum_cells(content, rows, left_out, sizes)
         whole_bin = _sum_cells(placed.bin[:, None].astype(np.float64), rows, left_out, sizes)[3]
@@ -602,7 +568,7 @@ class MapSelector:
         sums, factors = np.zeros((len(self.gammas), len(rows), 3)), np.ones((len(self.gammas), len(rows)))
         finite = [number for number, gamma in enumerate(self.gammas) if not math.isinf(gamma)]
         if finite:
-            scales = np.array([local.scale_of(self.gammas[number], placed.points.shape[1]) for number in finite])
+            scales = 1.0 / (placed.points.shape[1] * np.array(self.gammas)[finite])
             numbers = np.unique(key[first], return_inverse=True)[1].ravel()
             others = laplace.sums(placed.points[first], totals, numbers, scales, own=False, threads=self.threads)
             for number, scale, total, shift in zip(finite, scales, *others, strict=True):
@@ -614,9 +580,9 @@ class MapSelector:
             columns[alone], factor[alone] = whole_bin[alone], 1.0
         return self._select(sums, factors, placed, table)
 
-    def by_holdout(self, table: Table, train: IntArray, valid: IntArray) -> Selection:
+    def by_holdout(self, table: Table, split: Split) -> Selection:
         """Evaluate on held-out rows."""
-        sides = [table.take(rows) for rows in (train, valid)]
+        sides = [table.take(rows) for rows in (split.train, split.valid)]
         placed, held = (place_rows(side, pool_rows(side), self.embedding, self.edges) for side in sides)
         rows = len(held.hit)
         sums, factors = np.zeros((len(self.gammas), rows, 3)), np.ones((len(self.gammas), rows))
@@ -627,7 +593,7 @@ class MapSelector:
             gamma = self.gammas[chosen[0]]
             by_hits, by_residuals = (self.build(placed, gamma, 0.0, move) for move in (RESET, SHIFT))
             near = by_hits.neighbours
-            scales = np.array([local.scale_of(self.gammas[number], near.points.shape[1]) for number in chosen])
+            scales = 1.0 / (near.points.shape[1] * np.array(self.gammas)[chosen])
             points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
             sources = np.column_stack([near.weight, near.total, by_residuals.neighbours.total])
             targets = (points, by_hits.keys_of(held.confidence, group))
@@ -658,7 +624,9 @@ class MapSelector:
                 lowest, best, best_losses, best_rates = loss, len(candidates), losses, rates
             candidates.append(LocalCandidate(self.gammas[number], m, move, loss))
         rows = pooled.rows
-        gain, error, effective_rows = paired_gain(np.repeat(base - best_losses, rows), np.repeat(weight / rows, rows))
-        kept = gain > required_gain(LATER_ROUND_ERRORS, error, effective_rows, before)
+        gain, error, effective_rows = stopping.paired_gain(
+            np.repeat(base - best_losses, rows), np.repeat(weight / rows, rows)
+        )
+        kept = gain > stopping.required_gain(stopping.LATER_ROUND_ERRORS, error, effective_rows, before)
         scores = local.reset(table.prediction, local.confidence_of(table.prediction)[1], best_rates[pooled.index])
         return Selection(tuple(candidates), candidates[best], before, gain, error, kept, scores)

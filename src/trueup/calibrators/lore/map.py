@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.explain import Contribution, explain_change
+from trueup.calibrators.explain import Contribution, RowExplanation, explain_change
 from trueup.calibrators.groups import GroupIndex
-from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
+from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.calibrators.stopping import apply_link, task_loss
 from trueup.errors import DataError
 from trueup.kernels.laplace import Sources, Sums
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt8Array
-    from trueup.calibrators.explain import RowExplanation
     from trueup.data.table import Schema
 
     _Stage = tuple[str, float, float]
@@ -47,9 +46,6 @@ NEIGHBOUR_DTYPES = {
     "local/keys": "<i8", "local/place": "<i8", "local/points": "<f8", "local/weight": "<f8", "local/total": "<f8",
 }  # fmt: skip
 EDGE_DTYPES = {"local/edges": "<f8"}  # of bins that are not of equal width
-
-
-# ------------------------------------------------------------------ spaces
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,31 +81,17 @@ class Design:
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureSpace:
-    """Points in a space of features, where similar rows are close; without a design, all rows are at the same point."""
+class Embedding:
+    """Where rows have neighbours: close points in a space of features, or rows of a group; by default one point for all."""
 
     design: Design | None = None
     features: FeatureMap | None = None  # from the design matrix to points
     transformer: Any = None  # a fitted transformer of another library, applied to the design matrix first
-
-    @property
-    def feature_count(self) -> int:
-        """The number of features."""
-        return 0 if self.design is None else len(self.design.levels)
-
-    @property
-    def width(self) -> int:
-        """The number of columns of the design matrix."""
-        return 1 if self.design is None else len(self.design.factor)
-
-    def check(self, columns: Sequence[AnyArray]) -> None:
-        """Raise if a number is infinite and distances matter."""
-        if self.design is not None:
-            reject_infinite(self.design.names, columns)
+    index: GroupIndex | None = None  # groups instead of distances: the neighbours of a row are the rows of its group
 
     def place(self, columns: Sequence[AnyArray], rows: int) -> tuple[FloatArray, IntArray]:
-        """Return the points of rows; all are in group 0."""
-        group = np.zeros(rows, np.int64)
+        """Return the points of rows, and their groups; without groups all are in group 0."""
+        group = np.zeros(rows, np.int64) if self.index is None else self.index.groups_of(columns, rows)
         if self.design is None or self.features is None:
             return np.zeros((rows, 1)), group
         if self.transformer is None:
@@ -119,13 +101,18 @@ class FeatureSpace:
         return self.features.transform(transform_points(self.transformer, self.design.transform(columns, rows))), group
 
     def describe(self) -> str:
-        """Return the number of dimensions."""
+        """Return the number of groups, or of dimensions."""
+        if self.index is not None:
+            return f"in {len(self.index):,} group{'' if len(self.index) == 1 else 's'}"
         count = 1 if self.features is None else self.features.dimensions
         source = "" if self.transformer is None else f" of {type(self.transformer).__name__}"
         return f"in {count} dimension{'' if count == 1 else 's'}{source}"
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the manifest entry and the arrays; none of a space where all rows are at one point."""
+        if self.index is not None:
+            cuts, edges = self.index.pack()
+            return {"cuts": cuts}, pack_arrays(GROUP_DTYPES, edges, self.index.cells)
         if self.design is None or self.features is None:
             return {}, {}
         design, features = self.design, self.features
@@ -135,7 +122,7 @@ class FeatureSpace:
         return {"space": entry}, pack_arrays(SPACE_DTYPES, *arrays)
 
     @classmethod
-    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes], d: Any) -> FeatureSpace:
+    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes], d: Any) -> Embedding:
         """Rebuild the space of d dimensions from a file; validate everything."""
         fill, gaps, factor, center, scale, flat = unpack_arrays(SPACE_DTYPES, blobs)
         levels, mismatch = schema.levels, "the space does not fit the features"
@@ -158,49 +145,6 @@ class FeatureSpace:
         return cls(design, FeatureMap(center, scale, rotation, float(unit)))
 
 
-@dataclass(frozen=True, eq=False)
-class GroupSpace:
-    """Groups instead of distances: the neighbours of a row are the rows of its group."""
-
-    index: GroupIndex
-
-    @property
-    def feature_count(self) -> int:
-        """The number of columns that form groups."""
-        return len(self.index.binners)
-
-    @property
-    def width(self) -> int:
-        """The number of columns, at least one."""
-        return max(len(self.index.binners), 1)
-
-    def check(self, columns: Sequence[AnyArray]) -> None:
-        """Accept everything: an infinite number is in the first or the last bin."""
-
-    def place(self, columns: Sequence[AnyArray], rows: int) -> tuple[FloatArray, IntArray]:
-        """Return one point for all rows, and the group of each."""
-        return np.zeros((rows, 1)), self.index.groups_of(columns, rows)
-
-    def describe(self) -> str:
-        """Return the number of groups."""
-        return f"in {len(self.index):,} group{'' if len(self.index) == 1 else 's'}"
-
-    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry and the arrays."""
-        entry, edges = self.index.pack()
-        return {"cuts": entry}, pack_arrays(GROUP_DTYPES, edges, self.index.cells)
-
-    @classmethod
-    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> GroupSpace:
-        """Rebuild the groups from a file."""
-        edges, cells = unpack_arrays(GROUP_DTYPES, blobs)
-        require(len(cells) > 0, "the group numbers are invalid")
-        return cls(GroupIndex.unpack(entry, schema, edges, cells))
-
-
-Embedding = FeatureSpace | GroupSpace  # from features to a point, and to the group that neighbours must share
-
-
 def reject_infinite(names: Sequence[str], columns: Sequence[AnyArray]) -> None:
     """Raise if a feature is infinite in some rows."""
     for name, column in zip(names, columns, strict=True):
@@ -213,9 +157,11 @@ def reject_infinite(names: Sequence[str], columns: Sequence[AnyArray]) -> None:
 
 
 def place_chunks(space: Embedding, columns: Sequence[AnyArray], rows: int) -> Iterator[tuple[slice, FloatArray, IntArray]]:
-    """Place rows in a space, in chunks that fit in memory."""
-    space.check(columns)
-    step = max(1, CHUNK_NUMBERS // space.width)
+    """Place rows in a space, in chunks that fit in memory; raise if a number is infinite and distances matter."""
+    step = CHUNK_NUMBERS // max(len(columns), 1)
+    if space.design is not None:
+        reject_infinite(space.design.names, columns)
+        step = max(1, CHUNK_NUMBERS // len(space.design.factor))
     for start in range(0, max(rows, 1), step):
         chunk = slice(start, min(start + step, rows))
         yield chunk, *space.place([column[chunk] for column in columns], chunk.stop - start)
@@ -231,9 +177,6 @@ def transform_points(transformer: Any, X: FloatArray) -> FloatArray:
             hint="use another transformer",
         )
     return validate_points(points, f"the output of {type(transformer).__name__}")
-
-
-# ------------------------------------------------------------------ the map
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,8 +246,8 @@ class LocalMap(Map):
 
     @property
     def scale(self) -> float:
-        """The factor of distances in the kernel."""
-        return scale_of(self.gamma, self.neighbours.points.shape[1])
+        """The factor of distances in the kernel k = exp(-|phi - phi'|_1 / (d gamma)); 0 if gamma is infinite."""
+        return 1.0 / (float(self.neighbours.points.shape[1]) * self.gamma)
 
     @cached_property
     def _nearest_bin(self) -> IntArray:
@@ -351,7 +294,8 @@ class LocalMap(Map):
 
     def feature_sets(self) -> list[tuple[int, ...]]:
         """Return all features and pairs of features: the distance weighs them equally."""
-        features = range(self.embedding.feature_count)
+        design, index = self.embedding.design, self.embedding.index
+        features = range(len(index.binners) if index else len(design.levels) if design else 0)
         return [*((feature,) for feature in features), *itertools.combinations(features, 2)]
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
@@ -363,20 +307,16 @@ class LocalMap(Map):
         stages = self._stages(row, confidence, top)
         own, labels = 0 if top is None else int(top[0]), schema.classes or ("",)
         contributions, start, end = [], *(apply_link(values.reshape(1, -1), link)[0] for values in (P, after))
-        texts = [text for text, _, _ in stages]
-        values = [float(apply_link(np.array([rate]), link)[0, 0]) for _, rate, _ in stages]
         if self.shrinkage:
             rows = stages[-1][2]
             weight = self.shrinkage / (rows + self.shrinkage)
             counts = f"which counts for {_row_count(self.shrinkage)} against {_number(rows)}"
-            texts.append(f"shrinkage towards the score, {counts}: {weight:.1%} of the weight")
-            values.append(0.0)
-        values[-1] = float(end[own])  # the last stage ends at the corrected score, to the last bit
-        last = float(start[own])
-        for text, value in zip(texts, values, strict=True):
-            if value != last:
-                contributions.append(Contribution(text, value - last, labels[own]))
-            last = value
+            stages.append((f"shrinkage towards the score, {counts}: {weight:.1%} of the weight", 0.0, rows))
+        values = [float(apply_link(np.array([rate]), link)[0, 0]) for _, rate, _ in stages[:-1]]
+        # The last stage ends at the corrected score, to the last bit.
+        for (text, _, _), (before, value) in zip(stages, itertools.pairwise([start[own], *values, end[own]]), strict=True):
+            if value != before:
+                contributions.append(Contribution(text, float(value - before), labels[own]))
         highest = int(after.argmax())
         lost = f"; {labels[highest]} is now the highest" if highest != own else ""
         change = f"{labels[own]}, predicted, changes from {confidence[0]:.4g} to {after[own]:.4g}"
@@ -407,7 +347,7 @@ class LocalMap(Map):
         sums = near.sums_at(points, own, np.array([self.scale, 2 * self.scale]))
         share = float(sums.total[0, 0, 1] / sums.total[0, 0, 0])
         kernel_sum = float(sums.total[0, 0, 0]) * math.exp(-self.scale * float(sums.shift[0, 0]))
-        if isinstance(self.embedding, GroupSpace):
+        if self.embedding.index is not None:
             text = f"{_row_count(kernel_sum)} of its group in that range"
         else:
             # Kish (1965): (sum k)^2 / sum k^2, where each training row counts for one.
@@ -457,13 +397,13 @@ class LocalMap(Map):
         gamma = math.inf if entry["gamma"] is None else entry["gamma"]
         require(gamma == math.inf or (are_finite(gamma) and MIN_GAMMA <= gamma <= MAX_GAMMA), "the gamma is invalid")
         require(gamma < math.inf or not own, "it has features, but distances do not count")
-        embedding: Embedding = FeatureSpace()
-        count = 1
+        embedding, count = Embedding(), 1
         if "cuts" in entry:
-            embedding = GroupSpace.unpack(entry["cuts"], schema, blobs)
-            count += len(embedding.index)
+            index = GroupIndex.unpack(entry["cuts"], schema, *unpack_arrays(GROUP_DTYPES, blobs))
+            require(len(index) > 0, "the group numbers are invalid")
+            embedding, count = Embedding(index=index), 1 + len(index)
         elif "space" in entry:
-            embedding = FeatureSpace.unpack(entry["space"], schema, blobs, d)
+            embedding = Embedding.unpack(entry["space"], schema, blobs, d)
         require(is_integer(groups) and groups == count, "the number of groups is invalid")
         require(is_integer(d) and d >= 1 and ("space" in entry or d == 1), "the number of dimensions is invalid")
         require(isinstance(shifts, bool), "the kind of correction is invalid")
@@ -491,11 +431,6 @@ def _number(count: float) -> str:
     if count < 0.001:
         return "less than 0.001"
     return f"{count:,.0f}" if count >= 1000 else f"{count:,.4g}"
-
-
-def scale_of(gamma: float, dimensions: int) -> float:
-    """Return the factor of distances in the kernel: k = exp(-|phi - phi'|_1 / (d gamma))."""
-    return 0.0 if math.isinf(gamma) else 1.0 / (dimensions * gamma)
 
 
 def even_edges(bins: int) -> FloatArray:

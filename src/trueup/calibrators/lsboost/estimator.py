@@ -23,7 +23,7 @@ from trueup.calibrators.lsboost.levelsets import (
     LineSlopes,
     ScoreScale,
 )
-from trueup.calibrators.map import UnchangedMap
+from trueup.calibrators.model import UnchangedMap
 from trueup.calibrators.stopping import CrossValidation, History, count_rounds
 from trueup.data.frame import NO_PREDICTION, describe_rows, read_like
 from trueup.errors import ArgumentError, DataError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.calibrators.map import Map
+    from trueup.calibrators.model import Map
     from trueup.calibrators.stopping import Split, TaskLoss
     from trueup.data.table import Table
 

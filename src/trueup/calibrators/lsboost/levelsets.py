@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators import explain
-from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES, pack_forests, stack_columns, unpack_forests
+from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.calibrators.stopping import count_rounds
 from trueup.kernels import levels as kernel
 from trueup.kernels.levels import NO_LEARNER, LevelProgram

@@ -20,7 +20,7 @@ import numpy as np
 
 from trueup import storage
 from trueup.calibrators import explain
-from trueup.calibrators.map import FileContentError, Map, are_finite, is_integer, require
+from trueup.calibrators.model import FileContentError, Map, are_finite, is_integer, require
 from trueup.calibrators.stopping import THETA_BOUNDS, apply_link, count_rounds, task_loss
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError, FileError

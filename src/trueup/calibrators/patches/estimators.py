@@ -1,7 +1,4 @@
-"""HKRR and Multiaccuracy: groups are corrected one patch at a time, and the patches can be read.
-
-The search finds the cell (a group within a range of scores) that has the largest error, and what corrects it.
-"""
+"""HKRR and Multiaccuracy: the cell (a group within a range of scores) of the largest error is corrected, one by one."""
 
 from __future__ import annotations
 
@@ -13,22 +10,11 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from trueup._validate import MAX_INTEGER, check_choice, check_integer, check_number
+from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.groups import combine_codes, fit_binners, split_number
-from trueup.calibrators.patches.map import ALL_ROWS, Patch, PatchMap
-from trueup.calibrators.stopping import (
-    FIRST_ROUND_ERRORS,
-    CrossValidation,
-    History,
-    Round,
-    apply_link,
-    collect_held_out,
-    evaluation_rows,
-    paired_gain,
-    required_gain,
-    scale_weights,
-    task_loss,
-)
+from trueup.calibrators.groups import fit_binners
+from trueup.calibrators.patches.map import ALL_ROWS, Patch, PatchList, PatchMap
+from trueup.calibrators.stopping import CrossValidation, History, Round, Split, Stopping, TaskLoss, apply_link, task_loss
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.patches import find_shift, shift_scores, tally, to_logits
 from trueup.kernels.sorting import digitize
@@ -37,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.calibrators.patches.map import PatchList
-    from trueup.calibrators.stopping import Split, Stopping, TaskLoss
     from trueup.data.bins import ColumnBinner
     from trueup.data.table import Table
 
@@ -56,6 +40,7 @@ FALSE_POSITIVE_RATE = 0.05  # of a false patch, over all cells together
 class PatchCalibrator(Calibrator):
     """Base of HKRR and Multiaccuracy: groups, the search, and the list of patches."""
 
+    ADDS_RESIDUALS = False  # to the prediction itself, if there is no stopping rule
     classes = None  # there is one prediction column, so there are no classes to name
 
     prediction: Any = None
@@ -83,17 +68,15 @@ class PatchCalibrator(Calibrator):
         """Return the edges between score ranges; none by default."""
         return np.empty(0)
 
-    def _link(self, table: Table) -> str:
-        return task_loss(table.schema.task).link
-
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
         self._check()
         self._check_single_prediction(table)
         joined, splits = self._split_rows(table)
-        scaled = scale_weights(joined.weight, len(table))
+        scaled = stopping.scale_weights(joined.weight, len(table))
         weight = np.ones(len(joined)) if scaled is None else scaled
         binners = fit_binners(table, int(self.bins))
-        loss, link = task_loss(table.schema.task), self._link(table)
+        loss = task_loss(table.schema.task)
+        link = "identity" if self.ADDS_RESIDUALS and self.stopping is None else loss.link
         clip = (0.0, 1.0) if link == "identity" and table.schema.task == "binary" else None
         search = PatchSearch(
             PatchRows(joined, splits, binners, int(self.depth), weight, float(self.min_rows)), loss, link,
@@ -107,8 +90,8 @@ class PatchCalibrator(Calibrator):
         edges = tuple(np.empty(0) if binner.edges is None else binner.edges for binner in binners)
         fitted = PatchMap(link, table.schema.levels, edges, tuple(search.patches), clip)
         reason = self._reason(search, fitted.describe())
-        history = History(tuple(search.rounds), fitted.steps, reason, evaluation_rows(self.stopping), loss.measure)
-        held_out = None if self.stopping is None else collect_held_out(joined, *search.held_out_scores())
+        history = History(tuple(search.rounds), fitted.steps, reason, stopping.evaluation_rows(self.stopping), loss.measure)
+        held_out = None if self.stopping is None else stopping.collect_held_out(joined, *search.held_out_scores())
         return FitResult(fitted, history, held_out=held_out)
 
     def _scaled_alpha(self, table: Table, weight: FloatArray) -> float:
@@ -116,27 +99,25 @@ class PatchCalibrator(Calibrator):
         alpha = (DEFAULT_ALPHA if self.stopping is None else 0.0) if self.alpha is None else float(self.alpha)
         if table.schema.task == "binary":
             return alpha
-        assert table.outcome is not None
-        y, w = _pool_sorted(table.outcome, weight)
+        y, w = _pool_sorted(table.y, weight)
         unit = float(np.abs(y).max()) or 1.0
         mean = float(np.average(y / unit, weights=w))
         return alpha * unit * float(np.sqrt(np.average((y / unit - mean) ** 2, weights=w)))
 
     def _reason(self, search: PatchSearch, patches: str) -> str:
-        if self.stopping is None:
-            end = "stopped at the maximum number of rounds"
-            if search.end == "exhausted":
-                end = f"no cell of at least {self.min_rows:,} rows has an error above {search.alpha:.3g}"
-            return f"{patches if search.patches else 'no patch'}; {end}; no rows were held out to evaluate them"
-        if not search.patches:
-            return "no patch lowered the held-out loss significantly: scores are left unchanged"
-        before, after = search.rounds[0].loss, search.rounds[len(search.patches)].loss
-        end = {
+        ends = {
             "exhausted": "no other patch lowers it significantly",
             "rounds": "stopped at the maximum number of rounds",
             "patience": "stopped after many consecutive patches that did not lower it significantly",
-        }[search.end]
-        return f"{patches}: held-out loss {before:.6g} -> {after:.6g}; {end}"
+        }
+        if self.stopping is None:
+            ends["exhausted"] = f"no cell of at least {self.min_rows:,} rows has an error above {search.alpha:.3g}"
+            found = patches if search.patches else "no patch"
+            return f"{found}; {ends[search.end]}; no rows were held out to evaluate them"
+        if not search.patches:
+            return "no patch lowered the held-out loss significantly: scores are left unchanged"
+        before, after = search.rounds[0].loss, search.rounds[len(search.patches)].loss
+        return f"{patches}: held-out loss {before:.6g} -> {after:.6g}; {ends[search.end]}"
 
     def _check(self) -> None:
         check_integer("depth", self.depth, 1, MAX_DEPTH)
@@ -192,11 +173,9 @@ class HKRR(PatchCalibrator):
     ----------
     patches_ : PatchList
         The patches, in order.
-    model_ : Model
-        The fitted model, which is saved and shipped.
     history_ : History
         The held-out loss after every patch, and why the search stopped.
-    held_out_, held_out_rows_, held_out_before_
+    model_, held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
     Notes
@@ -240,12 +219,11 @@ class HKRR(PatchCalibrator):
       2  region=harbour  any         2,194    0.06503    0.1126       +0.635
     """
 
+    ADDS_RESIDUALS = True
+
     _: KW_ONLY
     levels: int = 10
     spacing: str = "mass"
-
-    def _link(self, table: Table) -> str:
-        return "identity" if self.stopping is None else super()._link(table)
 
     def _check(self) -> None:
         super()._check()
@@ -333,13 +311,12 @@ class PatchRows:
         weight: FloatArray,
         min_rows: float,
     ) -> None:
-        assert table.outcome is not None
         codes = [binner.codes(table.columns[binner.name]) for binner in binners]
         fold, masks = np.zeros(len(table), np.int64), np.zeros((len(splits), 2, len(table)), bool)
         for number, split in enumerate(splits):
             fold[split.valid] = number + 1
             masks[number, 0, split.train], masks[number, 1, split.valid] = True, True
-        keys: list[AnyArray] = [table.outcome, table.prediction, *codes]
+        keys: list[AnyArray] = [table.y, table.prediction, *codes]
         self.order = np.lexsort((fold, weight, *keys))  # the position of each row in the table
         keys = [key[self.order] for key in keys]
         self.y, self.p, *codes = keys  # of all rows, held-out rows included
@@ -352,14 +329,14 @@ class PatchRows:
         self.groups = [Group(0, (), ALL_ROWS)]
         for place, columns in enumerate(sets, start=1):
             sizes = [len(binners[column].labels) for column in columns]
-            combination = combine_codes([codes[column] for column in columns], sizes, len(weight))
+            combination = np.ravel_multi_index([codes[column] for column in columns], sizes)
             distinct, inverse = np.unique(combination[searched], return_inverse=True)
             enough = np.bincount(inverse.ravel(), weight[searched]) >= min_rows
             numbers = np.where(enough, len(self.groups) + np.cumsum(enough) - 1, -1)
             position = np.searchsorted(distinct, combination).clip(max=len(distinct) - 1)
             self.member[place] = np.where(distinct[position] == combination, numbers[position], -1)
             for value in distinct[enough].tolist():
-                conditions = tuple(zip(columns, split_number(value, sizes), strict=True))
+                conditions = tuple(zip(columns, map(int, np.unravel_index(value, sizes)), strict=True))
                 text = " & ".join(binners[column].labels[code] for column, code in conditions)
                 self.groups.append(Group(place, conditions, text))
         rows = np.flatnonzero(searched)
@@ -425,7 +402,7 @@ class PatchSearch:
         self._tally(np.arange(self.levels))
         tests = max(int((self.cells[0] >= self.min_rows).sum()), 1)
         # In standard errors, the gain of a patch is about half of the bias it removes.
-        self.threshold = max(FIRST_ROUND_ERRORS, float(-ndtri(FALSE_POSITIVE_RATE / (2 * tests))) / 2)
+        self.threshold = max(stopping.FIRST_ROUND_ERRORS, float(-ndtri(FALSE_POSITIVE_RATE / (2 * tests))) / 2)
         self.patches: list[Patch] = []
         self.rounds: list[Round] = [Round(0, 0, 1.0, self._mean_loss(self.losses), 0.0, 0.0, kept=True)]
         self.end = "exhausted"
@@ -568,9 +545,9 @@ class PatchSearch:
             slope = self._to_logit(new) - self._to_logit(old) if self.loss.name == "log" else 2 * (new - old)
             null += float((w[held] ** 2 * slope**2 * self._variance(self._to_prediction(old), held)).sum())
         weight = w[self.held_out]
-        gain, error, effective_rows = paired_gain((self.losses - losses)[self.held_out], weight)
+        gain, error, effective_rows = stopping.paired_gain((self.losses - losses)[self.held_out], weight)
         error = max(error, float(self.unit * np.sqrt(null) / weight.sum()))
-        kept = gain > required_gain(self.threshold, error, effective_rows, self.rounds[0].loss)
+        kept = gain > stopping.required_gain(self.threshold, error, effective_rows, self.rounds[0].loss)
         error = error if np.isfinite(error) else 0.0
         return Round(len(self.rounds), 0, 1.0, self._mean_loss(losses), gain, error, kept=kept), losses, shifts
 

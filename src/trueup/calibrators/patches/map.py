@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.explain import CLIPPED, Contribution, explain_change, shorten
-from trueup.calibrators.map import Map, is_integer, pack_arrays, read_texts, require, unpack_arrays
+from trueup.calibrators.explain import CLIPPED, Contribution, RowExplanation, explain_change, shorten
+from trueup.calibrators.model import Map, is_integer, pack_arrays, read_texts, require, unpack_arrays
 from trueup.data.columns import frame_like, to_jsonable
 from trueup.kernels.patches import PatchProgram, score, shift_scores, to_logits
 from trueup.kernels.threads import Workers
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray
-    from trueup.calibrators.explain import RowExplanation
     from trueup.data.table import Schema
 
 
