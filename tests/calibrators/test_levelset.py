@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import trueup as tu
 from checks import FEATURES, Case, laws_of, rows
-from trueup.calibrators.lsboost.estimator import LevelModel, LevelSearch, RoundRules
+from trueup.calibrators.lsboost.estimator import LevelModel, LevelSearch
 from trueup.calibrators.lsboost.levelsets import LevelRound, ScoreScale
 from trueup.calibrators.model import UnchangedMap
 from trueup.calibrators.stopping import Split, task_loss
@@ -436,10 +436,10 @@ def test_the_order_of_rows_does_not_matter_with_duplicates():
 def test_a_single_gate_row_does_not_pass_a_level():
     y, level = np.r_[np.ones(40), np.zeros(40)], np.repeat([0.2, 0.8], 40)
     data = BinnedColumns([], [], 255)
-    rules = RoundRules(ScoreScale(0.0, 1.0), 2, 1, 0.5)
+    rules = (ScoreScale(0.0, 1.0), 2, 1, 0.5)
     for held, kept in ((1, [False, False]), (2, [True, True])):  # each level moves to its mean, which all rows confirm
         gates = np.where(np.arange(80) % 40 < held, 0, 1)
-        model = LevelModel(TreeLearner(data, np.ones(80), 1, 2.0, 0.0), rules, y, level, np.ones(80), np.arange(80), gates)
+        model = LevelModel(TreeLearner(data, np.ones(80), 1, 2.0, 0.0), *rules, y, level, np.ones(80), np.arange(80), gates)
         model.add_round(Workers(1))
         assert model.rounds[0].kept.tolist() == kept
 
@@ -448,7 +448,7 @@ def test_rounds_continue_until_every_fold_was_at_the_gate():
     class Late:
         """A model of which the third round is the first to move a score."""
 
-        rules = RoundRules(ScoreScale(0.0, 1.0), 1, 1, 0.5)
+        scale = ScoreScale(0.0, 1.0)
 
         def __init__(self):
             self.F, self.rounds = np.full(60, 0.5), []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,12 +170,12 @@ class LSBoost(SegmentCalibrator):
         scale = self._score_scale(table)
         y, F = (rows.y - scale.offset) / scale.unit, scale.initial(rows.prediction)
         gate = None if literal or self.stopping is None else self.gate
-        rules = RoundRules(scale, self.levels, self.min_rows, gate)
-        if literal:
-            rules = RoundRules(scale, scale.grid + 1, 0.0, None)
-        learner = self._make_learner(rows, weight)
         gates = None if gate is None else stopping.assign_folds(rows, GATE_FOLDS, int(self.random_state) + 1)
-        models = [LevelModel(learner, rules, y, F, weight, split.train, gates) for split in splits]
+        whole = LevelModel(
+            self._make_learner(rows, weight), scale, self.levels, 0.0 if literal else self.min_rows, gate, y, F, weight,
+            np.arange(len(F)), gates,
+        )  # fmt: skip
+        models = [replace(whole, train=split.train) for split in splits]
         loss = stopping.task_loss("regression" if literal else table.schema.task)
         search = LevelSearch(models, splits, rows, loss, Workers(self.threads), progress)
         chosen, evaluations, reason = self._run_algorithm_1(search) if literal else self._run(search)
@@ -190,9 +190,9 @@ class LSBoost(SegmentCalibrator):
         if not chosen and scale.start is None and not literal:
             return FitResult(UnchangedMap(), history, held_out=held_out)
         if chosen and not literal and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
-            models = [LevelModel(learner, rules, y, F, weight, np.arange(len(F)), gates)]
+            models = [whole]
             for _ in range(chosen):
-                models[0].add_round(Workers(self.threads))
+                whole.add_round(Workers(self.threads))
         return FitResult(make_map(models, chosen, table.schema.levels), history, held_out=held_out)
 
     def _score_scale(self, table: Table) -> ScoreScale:
@@ -242,7 +242,7 @@ class LSBoost(SegmentCalibrator):
         while len(errors) < 2 or errors[-2] - errors[-1] >= enough:
             search.add_round()
             errors.append(search.training_error())
-        scale = search.models[0].rules.scale
+        scale = search.models[0].scale
         chosen, unit, last = len(errors) - 2, scale.unit**2, errors[-2] - errors[-1]
         evaluations = [(errors[0] * unit, 0.0, 0.0)]
         evaluations += [(after * unit, (before - after) * unit, 0.0) for before, after in itertools.pairwise(errors)]
@@ -255,7 +255,7 @@ class LSBoost(SegmentCalibrator):
 
     def _run(self, search: LevelSearch) -> tuple[int, list[tuple[float, float, float]], str]:
         """Run rounds while they lower the loss of the held-out rows; or, without them, of the training rows."""
-        held_out, scale = self.stopping is not None, search.models[0].rules.scale
+        held_out, scale = self.stopping is not None, search.models[0].scale
         most = self.rounds or (MAX_ROUNDS if held_out else FIXED_ROUNDS)
         patience = 1 if self.stopping is None else max(PATIENCE, self.stopping.patience)
         chosen, evaluations, end = search.run(scale.base(search.table.prediction), most, patience, held_out=held_out)
@@ -336,26 +336,19 @@ class LSBoost(SegmentCalibrator):
             )
 
 
-@dataclass(frozen=True)
-class RoundRules:
-    """The rules of a round."""
-
-    scale: ScoreScale
-    levels: int  # maximum number of level sets; those of a grid are its points
-    min_rows: float  # minimum weight of a level with a learner, and of levels of equal mass
-    gate: float | None  # standard errors by which a learner must lower the squared error of the gate rows on its level
-
-
 @dataclass(eq=False)
 class LevelModel:
-    """One model during boosting: outcomes ``y`` and scores ``F`` of all rows are on the scale of the rules.
+    """One model during boosting: outcomes ``y`` and scores ``F`` of all rows are on the scale of scores.
 
     ``gate_fold`` is a fold per row: in each round one fold is not trained on and must confirm the learners; None keeps all
     learners.
     """
 
     learner: TreeLearner | LineLearner | ExternalLearner
-    rules: RoundRules
+    scale: ScoreScale
+    levels: int  # maximum number of level sets; those of a grid are its points
+    min_rows: float  # minimum weight of a level with a learner, and of levels of equal mass
+    gate: float | None  # standard errors by which a learner must lower the squared error of the gate rows on its level
     y: FloatArray
     F: FloatArray
     weight: FloatArray
@@ -365,33 +358,33 @@ class LevelModel:
 
     def add_round(self, workers: Workers) -> None:
         """Fit one more round."""
-        train, gate = self.train, self.train[:0]
+        train, gate_rows = self.train, self.train[:0]
         if self.gate_fold is not None:
             held = self.gate_fold[train] == len(self.rounds) % GATE_FOLDS
-            train, gate = train[~held], train[held]
-        grid = self.rules.scale.grid
+            train, gate_rows = train[~held], train[held]
+        grid = self.scale.grid
         if grid:
             edges = (np.arange(grid) + 0.5) / grid
         else:
-            edges = level_regression.level_edges(self.F[train], self.weight[train], self.rules.levels, self.rules.min_rows)
+            edges = level_regression.level_edges(self.F[train], self.weight[train], self.levels, self.min_rows)
         level, levels = np.searchsorted(edges, self.F).astype(np.int32), len(edges) + 1
         fitted: Any = self.learner.fit(level, train, levels, self.y, self.F, workers)
         size = np.bincount(level[train], self.weight[train], levels)
         # A single level has all rows there are, however few.
-        least = 0.0 if levels == 1 else self.rules.min_rows * (1 - level_regression.WEIGHT_TOLERANCE)
+        least = 0.0 if levels == 1 else self.min_rows * (1 - level_regression.WEIGHT_TOLERANCE)
         kept = (size >= least) & (size > 0)
-        if self.rules.gate is not None and len(gate):
-            fitted, passed = self._apply_gate(fitted, level, levels, gate, workers)
+        if self.gate is not None and len(gate_rows):
+            fitted, passed = self._apply_gate(fitted, level, levels, gate_rows, workers)
             kept &= passed
         value = self.learner.values(fitted, level, self.F, workers)
-        self.F = self.rules.scale.advance(self.F, value, kept, level)
+        self.F = self.scale.advance(self.F, value, kept, level)
         self.rounds.append(LevelRound(edges, self.learner.keep(fitted, kept), kept))
 
     def _apply_gate(
         self, fitted: Any, level: Int32Array, levels: int, rows: IntArray, workers: Workers
     ) -> tuple[Any, BoolArray]:
         """Cut trees at the depth that is best on the gate rows; return the learners and which levels pass the gate."""
-        assert self.rules.gate is not None
+        assert self.gate is not None
         learner, versions = self.learner, [fitted]
         if isinstance(learner, TreeLearner):
             versions = [learner.cut(fitted, np.full(levels, depth)) for depth in range(learner.depth + 1)]
@@ -399,7 +392,7 @@ class LevelModel:
         own, count = level[rows], np.bincount(level[rows], minlength=levels)
         for index, version in enumerate(versions):
             value = learner.values(version, level, self.F, workers)
-            advanced = self.rules.scale.advance(self.F, value, np.ones(levels, bool), level)
+            advanced = self.scale.advance(self.F, value, np.ones(levels, bool), level)
             gain = self.weight[rows] * ((self.y[rows] - self.F[rows]) ** 2 - (self.y[rows] - advanced[rows]) ** 2)
             gains[index] = np.bincount(own, gain, levels)
             variance = np.bincount(own, gain**2, levels) - gains[index] ** 2 / np.maximum(count, 1)
@@ -408,12 +401,12 @@ class LevelModel:
         if isinstance(learner, TreeLearner):
             fitted = learner.cut(fitted, best)
         gain, error = (array[best, np.arange(levels)] for array in (gains, errors))
-        return fitted, (count > 1) & (gain > self.rules.gate * error)  # a single row has no standard error
+        return fitted, (count > 1) & (gain > self.gate * error)  # a single row has no standard error
 
 
 def make_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...]) -> LevelSets | ExternalLevelSets:
     """Return the first ``rounds`` rounds of all models as one map; without rounds all models are the same."""
-    scale, learner = models[0].rules.scale, models[0].learner
+    scale, learner = models[0].scale, models[0].learner
     if isinstance(learner, ExternalLearner):
         return ExternalLevelSets(scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), learner.name)
     models = models if rounds else models[:1]
@@ -450,7 +443,7 @@ class LevelSearch:
         self.workers.map(lambda model: model.add_round(per_model), self.models)
 
     def training_error(self) -> float:
-        """Return the squared error of the training rows, on the scale of the rules."""
+        """Return the squared error of the training rows, on the scale of scores."""
         model = self.models[0]
         return float(np.average((model.y - model.F) ** 2, weights=model.weight))
 
@@ -487,7 +480,7 @@ class LevelSearch:
         yield self._loss(y, self.best)
         for number in range(1, most + 1):
             self.add_round()
-            scores = [model.rules.scale.restore(model.F) for model in self.models]
+            scores = [model.scale.restore(model.F) for model in self.models]
             self.current = np.concatenate([score[rows] for score, rows in zip(scores, own, strict=True)])
             # Other rows are at the gate in each of GATE_FOLDS rounds: what one fold does not confirm, the next may.
             recent = [step for model in self.models for step in model.rounds[-GATE_FOLDS:]]
