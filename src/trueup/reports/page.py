@@ -26,7 +26,6 @@ from trueup.reports import compare, model, plots, text
 from trueup.reports.model import Section, TableView, view_table
 from trueup.reports.plots import axis_labels
 from trueup.reports.profiles import Profile, load_profile
-from trueup.reports.profiles.sections import build_sections
 from trueup.reports.text import count_text, interval_text, percent
 from trueup.storage import write_text
 
@@ -168,8 +167,12 @@ def build_page(
         )
     profile = profile if isinstance(profile, Profile) else load_profile(profile)
     vocabulary, training_rows = profile.vocabulary, False
-    sections = build_sections(audits[-1], profile) if profile.sections else ()
+    sections: tuple[Section, ...] = ()
     fix_parts: tuple[Section, ...] = ()
+    if profile.sections:
+        from trueup.reports.profiles.sections import build_sections  # a page without them needs no decisions
+
+        sections = build_sections(audits[-1], profile)
     if fix is not None:
         training_rows = compare.looks_like_training_data(fix, audits)
         fix_parts = compare.fix_sections(fix, audits, vocabulary, training_rows=training_rows)
@@ -372,6 +375,8 @@ def json_lines(results: Results, profile: str = "general", fix: Any = None) -> I
 
 def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
     """Yield an audit without the last brace; segments are not held in memory."""
+    from trueup.reports.profiles.sections import build_sections
+
     head = {key: value for key, value in audit.to_dict(most=0).items() if key != "findings"}
     if audit.source is not None:
         files = [{"name": name, "bytes": size, "sha256": digest} for name, size, digest in audit.source.files]
