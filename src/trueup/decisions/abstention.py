@@ -328,16 +328,12 @@ def _realised_cost(answers: Answers, prices: _Prices, answered: BoolArray) -> Re
 
 
 class Answers(NamedTuple):
-    """Rows with the class that would be answered.
+    """Rows with the class that would be answered."""
 
-    ``confidence`` is the probability that the answer is correct, ``correct`` whether it was (None without outcomes).
-    ``score`` is the probability of class 1 if the more probable of two classes is answered, else None.
-    """
-
-    confidence: FloatArray
-    correct: FloatArray | None
+    confidence: FloatArray  # probability that the answer is correct
+    correct: FloatArray | None  # whether it was; None without outcomes
     w: FloatArray
-    score: FloatArray | None
+    score: FloatArray | None  # probability of class 1 if the more probable of two classes is answered, else None
     segments: Segments | None
 
     @property

@@ -81,17 +81,13 @@ class ErrorSums(NamedTuple):
 
 
 class SegmentSums(NamedTuple):
-    """The rows of one segment, and what is known about the errors of their scores.
-
-    ``bound`` limits the error per row over any score interval. ``failing`` is the error probability of one side for which
-    the errors are bounded.
-    """
+    """The rows of one segment, and what is known about the errors of their scores."""
 
     rows: RowSums
     errors: ErrorSums | None
-    bound: float
+    bound: float  # on the error per row over any score interval
     evidence: str
-    failing: float
+    failing: float  # error probability of one side for which the errors are bounded
 
 
 def sum_segments(
@@ -145,17 +141,14 @@ def _sum_by_interval(
 
 
 class Interval(NamedTuple):
-    """Estimates with limits and half-widths: totals of these rows, or means per row of the population.
-
-    ``total`` and ``half_width`` are the total of these rows and its half-width, not limited to possible values.
-    """
+    """Estimates with limits and half-widths: totals of these rows, or means per row of the population."""
 
     estimate: FloatArray
     low: FloatArray
     high: FloatArray
     correction: FloatArray
     half_widths: dict[str, FloatArray]
-    total: FloatArray
+    total: FloatArray  # of these rows, not limited to possible values, and its half-width
     half_width: FloatArray
 
 

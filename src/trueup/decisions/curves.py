@@ -280,19 +280,15 @@ CurveLimits = tuple[RateLimits, RateLimits, tuple[float, float, float], dict[str
 
 
 class CumulativeShares(NamedTuple):
-    """Shares of all rows with scores from each threshold on; the first threshold is infinite.
+    """Shares of all rows with scores from each threshold on; the first threshold is infinite."""
 
-    ``positive`` and ``negative`` are expected by the scores; ``squares`` and ``noise`` are the sums of w^2 and
-    w^2 f (1 - f), over the squared total weight; ``heaviest`` is the share of the heaviest row.
-    """
-
-    heaviest: float
+    heaviest: float  # the share of the heaviest row
     threshold: FloatArray
     predicted: FloatArray
-    positive: FloatArray
+    positive: FloatArray  # expected by the scores, as are negatives
     negative: FloatArray
-    squares: FloatArray
-    noise: FloatArray
+    squares: FloatArray  # sum w^2, over the squared total weight
+    noise: FloatArray  # sum w^2 f (1 - f), over the same
 
     def take(self, index: IntArray) -> CumulativeShares:
         """Keep some thresholds."""
@@ -358,10 +354,7 @@ def average_precision(recall: FloatArray, precision: FloatArray) -> FloatArray:
 def simulated_limits(
     kind: CurveKind, shares: CumulativeShares, labelled: Scored | None, level: float, target: Target
 ) -> CurveLimits:
-    """Simulate curves with the noise of labels and rows, and return limits that contain a share ``level`` of them.
-
-    Labelled rows correct the curve first; without them, scores are assumed to be calibrated.
-    """
+    """Correct a curve by labelled rows, simulate its noise, and return limits that contain a share ``level`` of curves."""
     residuals = None if labelled is None else _Residuals(labelled)
     full = shares if residuals is None else shares.corrected(residuals.smoothed(shares))
     index = _choose_thresholds(full)
@@ -417,15 +410,13 @@ def _extrapolation(level: float) -> float:
 
 
 class _AxisErrors:
-    """Errors of the simulated curves on one axis, and their maximum in units of their spread at each threshold.
-
-    ``row_effect`` is the change that a single row makes: no limit is narrower than that.
-    """
+    """Errors of the simulated curves on one axis, and their maximum in units of their spread at each threshold."""
 
     def __init__(self, exact: FloatArray, simulated: FloatArray, scale: FloatArray, heaviest: float) -> None:
         # A simulated curve without a denominator may be anywhere; an exact one without a denominator has no error.
         errors = np.where(np.isnan(exact), 0.0, np.where(np.isnan(simulated), 1.0, simulated - exact))
-        self.scale, self.row_effect = scale, heaviest * scale
+        self.scale = scale
+        self.row_effect = heaviest * scale  # the change that a single row makes: no limit is narrower than that
         self.spread = np.sqrt(np.mean(errors**2, axis=0))
         unit = np.maximum(np.hypot(self.spread, self.row_effect), np.finfo(float).tiny)
         self.largest = np.max(np.abs(errors) / unit, axis=1)

@@ -69,16 +69,13 @@ class ThresholdCost(NamedTuple):
 
 
 class SegmentCosts(NamedTuple):
-    """Costs of the segments of some columns, and their total.
-
-    ``labelled_rows`` counts labelled rows by segment. Those ``without_labelled`` have no interval, nor has then the total.
-    """
+    """Costs of the segments of some columns, and their total."""
 
     by: tuple[str, ...]
     costs: dict[str, ExpectedCost]
     total: ExpectedCost
     labelled_rows: dict[str, int]
-    without_labelled: list[str]
+    without_labelled: list[str]  # segments that have no interval; if there are any, the total has none either
 
 
 class RuleEvaluation:

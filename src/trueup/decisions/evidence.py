@@ -367,17 +367,14 @@ def read_evidence(labelled: Any) -> Evidence | None:
 
 
 class Inputs(NamedTuple):
-    """Validated arguments of an estimate: rows, evidence, and the level and target of its interval.
-
-    ``distance`` is that of the scores from the labelled ones; ``tuned`` states that these were used to choose a rule.
-    """
+    """Validated arguments of an estimate: rows, evidence, and the level and target of its interval."""
 
     rows: UnlabelledRows
     evidence: Evidence | None
     level: float
     target: Target
-    tuned: bool
-    distance: float
+    tuned: bool  # whether labelled rows were used to choose a rule
+    distance: float  # of the scores from the labelled ones
 
     @property
     def failing(self) -> float:
