@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trueup.metrics.reliability import ReliabilityCurve
-from trueup.reports.plots import RATIO_SCALES, Axis, axis_labels, curve_axis, plot_curve
+from trueup.reports.model import RATIO_SCALES, Axis, axis_labels, curve_axis, plot_curve
 from trueup.reports.profiles import Vocabulary
 
 

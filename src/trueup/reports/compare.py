@@ -13,7 +13,6 @@ from trueup.calibrators.patches.map import PatchMap
 from trueup.errors import ArgumentError
 from trueup.reports import model
 from trueup.reports.model import Cell, Column, Figure, Section, TableView, make_table, number_cell, text_cell
-from trueup.reports.plots import curve_axis, ratio_scale
 from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary
 from trueup.reports.text import AUDIT_AGAIN, TIME_WORD, NextStep, count_segments, next_step
 
@@ -117,7 +116,7 @@ def compared_settings(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> di
 def overall_curves(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[dict[str, Any]]:
     """Place the reliability curves of all rows, on the same axis."""
     probabilities = all(audit.schema.task != "regression" for audit in audits.values())
-    axis = curve_axis([audit.overall.curve for audit in audits.values()], probabilities=probabilities, ticks=7)
+    axis = model.curve_axis([audit.overall.curve for audit in audits.values()], probabilities=probabilities, ticks=7)
     items = audits.items()
     return [model.view_curve(audit, audit.overall, vocabulary, axis, large=True) | {"audit": name} for name, audit in items]
 
@@ -132,7 +131,7 @@ def curve_pairs(page: Page, vocabulary: Vocabulary) -> list[tuple[Cell, list[dic
     flagged = [row for row in plotted if "flagged" in map(model.finding_state, audits, row)]
     pairs = []
     for row in (flagged or plotted or segments)[:MAX_PAIRS]:
-        axis = curve_axis([f.curve for f in row if f is not None], probabilities=probabilities)
+        axis = model.curve_axis([f.curve for f in row if f is not None], probabilities=probabilities)
         curves = [
             model.view_curve(audit, finding, vocabulary, axis) | {"audit": name}
             for (name, audit), finding in zip(page.audits.items(), row, strict=True)
@@ -165,7 +164,7 @@ def compare_segments(
     rows: list[Row] = [
         [result.finding(result.ranks[key]) if key in result.ranks else None for result in results] for key in ranks
     ]
-    scale, adjusted = ratio_scale(*results), f"p-value adjusted for the number of {vocabulary.segments}"
+    scale, adjusted = model.ratio_scale(*results), f"p-value adjusted for the number of {vocabulary.segments}"
 
     def change(row: Row) -> Cell:
         """Show how observed/expected changed, sorted by how much closer to 1 it came."""

@@ -22,9 +22,8 @@ from trueup.audits.audit import COLUMNS, Audit
 from trueup.audits.text import is_possible_shift, number, shorten
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError
-from trueup.reports import compare, model, plots, text
+from trueup.reports import compare, model, text
 from trueup.reports.model import Section, TableView, view_table
-from trueup.reports.plots import axis_labels
 from trueup.reports.profiles import Profile, load_profile
 from trueup.reports.text import count_text, interval_text, percent
 from trueup.storage import write_text
@@ -214,9 +213,8 @@ def render(results: Results, template: str = "page.html.j2", **options: Any) -> 
         vocabulary=vocabulary,
         compare=compare,
         model=model,
-        plots=plots,
         text=text,
-        axes=axis_labels(vocabulary),
+        axes=model.axis_labels(vocabulary),
         regression=last.schema.task == "regression",
         alpha=alpha,
         level=percent(1 - last.settings.alpha),
@@ -260,7 +258,7 @@ def _row_details(page: Page) -> str:
     details = {
         "names": [name if len(audits) > 1 else "" for name in page.audits],
         "regression": regression,
-        "axes": axis_labels(vocabulary),
+        "axes": model.axis_labels(vocabulary),
         "segments": vocabulary.segments,
         "labels": [label for label, _ in figures],
         "rows": [

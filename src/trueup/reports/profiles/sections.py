@@ -15,7 +15,6 @@ from trueup.errors import ArgumentError
 from trueup.metrics.inference import normal_quantile
 from trueup.reports import model
 from trueup.reports.model import Cell, Column, Section, count_cell, interval_cell, make_table, number_cell, text_cell
-from trueup.reports.plots import Frame, choose_axis
 from trueup.reports.profiles import METRICS, Profile, load_profile, plural
 from trueup.reports.text import percent, summary_of, without_rounding
 
@@ -515,9 +514,9 @@ def describe_stretches(t: FloatArray, inside: BoolArray) -> str:
 def _plot(benefit: NetBenefit, end: float, unit: str) -> dict[str, Any]:
     """Place the curves of the model and of treating all, which may leave the frame at the bottom."""
     shown = benefit.threshold <= end + 1e-12
-    t, model, treat_all = benefit.threshold[shown], 1000 * benefit.model[shown], 1000 * benefit.treat_all[shown]
-    highest = max(float(model.max()), float(treat_all.max()))
+    t, by_model, treat_all = benefit.threshold[shown], 1000 * benefit.model[shown], 1000 * benefit.treat_all[shown]
+    highest = max(float(by_model.max()), float(treat_all.max()))
     highest = highest if highest > 0 else 1.0  # without events there is nothing to gain
-    x_axis, y_axis = choose_axis(0.0, max(end, 0.01), 6), choose_axis(-MAX_DEPTH * highest, 1.06 * highest, 8)
-    frame = Frame(x_axis, y_axis, 62, 30, 486, 230)
-    return {"frame": frame, "model": frame.points(t, model), "treat_all": frame.points(t, treat_all), "unit": unit}
+    x_axis, y_axis = model.choose_axis(0.0, max(end, 0.01), 6), model.choose_axis(-MAX_DEPTH * highest, 1.06 * highest, 8)
+    frame = model.Frame(x_axis, y_axis, 62, 30, 486, 230)
+    return {"frame": frame, "model": frame.points(t, by_model), "treat_all": frame.points(t, treat_all), "unit": unit}
