@@ -496,7 +496,7 @@ def test_large_data_is_evaluated_on_held_out_rows(monkeypatch):
     assert fix.history_.evaluated_on == "held-out rows"
     assert 0 < fix.gamma_ < math.inf
     assert 490 <= fix.explain().rows <= 510
-    assert fix.model_.map.neighbours.weight.sum() == 1500  # the model has all rows
+    assert fix.model_.map.weight.sum() == 1500  # the model has all rows
     assert log_loss(new["y"], fix.predict(new)) < log_loss(new["y"], new["p"]) - 0.05
     mixed = np.random.default_rng(0).permutation(1500)
     again = tu.LoRe("p", ["a", "b"]).fit({name: column[mixed] for name, column in data.items()}, data["y"][mixed])
@@ -551,8 +551,8 @@ def test_number_of_bins_depends_on_rows():
         found = tu.LoRe("p", [], gamma=0.4).fit(data, data["y"]).model_.map
         assert found.edges.tolist() == [b / wide for b in range(1, wide)]
         found = tu.LoRe("p", [], gamma=0.4, strategy="mass").fit(data, data["y"]).model_.map
-        assert np.ptp(found.neighbours.weight) <= 1
-        assert len(found.neighbours.weight) == heavy
+        assert np.ptp(found.weight) <= 1
+        assert len(found.weight) == heavy
 
 
 # ------------------------------------------------------------------ explanations
@@ -574,8 +574,8 @@ def test_rows_of_one_bin_and_point_are_summed():
     data = {"kind": kind.astype(float), "p": np.where(np.arange(400) % 2, 0.31, 0.32)}
     found = tu.LoRe("p", ["kind"], gamma=0.4, bins=10).fit(data, kind > 1).model_.map
     assert isinstance(found, LocalMap)
-    assert len(found.neighbours.weight) == 4
-    assert found.neighbours.weight.tolist() == [100.0] * 4
+    assert len(found.weight) == 4
+    assert found.weight.tolist() == [100.0] * 4
 
 
 @pytest.mark.parametrize("own", [{}, {"move": "shift", "shrinkage": 4}, {"embedding": "groups"}, {"gamma": math.inf}])

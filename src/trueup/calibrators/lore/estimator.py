@@ -17,7 +17,7 @@ from trueup.calibrators.curves.estimators import cut_by_mass
 from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.groups import fit_groups
 from trueup.calibrators.lore import map as local
-from trueup.calibrators.lore.map import Design, Embedding, LocalMap, Neighbours, TransformerMap
+from trueup.calibrators.lore.map import Design, Embedding, LocalMap, TransformerMap
 from trueup.calibrators.model import Map, UnchangedMap
 from trueup.calibrators.stopping import History, Holdout, Split
 from trueup.data.folds import MAX_DUPLICATES
@@ -547,9 +547,9 @@ class MapSelector:
         in_order = np.argsort(key[first], kind="stable")  # bytes do not sort as numbers
         keys, place = np.unique(key[first][in_order], return_inverse=True)
         points = np.ascontiguousarray(points[rows[first][in_order]])
-        near = Neighbours(keys, place.ravel(), points, mass[in_order], total[in_order])
+        near = (keys, place.ravel(), points, mass[in_order], total[in_order])
         kind = LocalMap if space.transformer is None else TransformerMap
-        return kind(space, near, self.edges, groups, gamma, shrinkage, shifts)
+        return kind(space, *near, self.edges, groups, gamma, shrinkage, shifts)
 
     def by_leave_one_out(self, placed: PlacedRows, table: Table) -> Selection:
         """Evaluate on every row without its outcome; up to ten rows that differ in it alone are left out together."""
@@ -592,12 +592,11 @@ class MapSelector:
                 continue
             gamma = self.gammas[chosen[0]]
             by_hits, by_residuals = (self.build(placed, gamma, 0.0, move) for move in (RESET, SHIFT))
-            near = by_hits.neighbours
-            scales = 1.0 / (near.points.shape[1] * np.array(self.gammas)[chosen])
+            scales = 1.0 / (by_hits.points.shape[1] * np.array(self.gammas)[chosen])
             points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
-            sources = np.column_stack([near.weight, near.total, by_residuals.neighbours.total])
+            sources = np.column_stack([by_hits.weight, by_hits.total, by_residuals.total])
             targets = (points, by_hits.keys_of(held.confidence, group))
-            total, shift = laplace.sums(near.points, sources, near.place, scales, at=targets, threads=self.threads)
+            total, shift = laplace.sums(by_hits.points, sources, by_hits.place, scales, at=targets, threads=self.threads)
             sums[chosen], factors[chosen] = total, np.exp(-scales[:, None] * shift)
         return self._select(sums, factors, held, sides[1])
 

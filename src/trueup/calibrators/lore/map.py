@@ -180,14 +180,51 @@ def transform_points(transformer: Any, X: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Neighbours:
-    """The training rows; those in one bin and at one point are summed."""
+class LocalMap(Map):
+    """Reset the confidence of a row to the observed rate of its neighbours in its bin, or shift it by their residual.
 
-    keys: IntArray  # of bins with rows, ascending: bin * groups + group. Group 0 has all rows of the bin
-    place: IntArray  # the position of each row's key, ascending
+    Luo et al. (2022), Eq. 6, or minus the signed error of Eq. 4; m pseudo-rows have the score of the row as observed rate.
+    """
+
+    kind = "local"
+
+    embedding: Embedding
+    keys: IntArray  # of bins with training rows, ascending: bin * groups + group. Group 0 has all rows of the bin
+    place: IntArray  # the position of the key of each neighbour, ascending: training rows in one bin and at one point
     points: FloatArray  # (n, d)
-    weight: FloatArray  # the number of rows
+    weight: FloatArray  # the number of rows of each neighbour
     total: FloatArray  # the sum of their outcomes (for several classes, of hits); of residuals, if scores are shifted
+    edges: FloatArray  # between the bins of the score, ascending; each belongs to the bin below it
+    groups: int  # per bin, the one of all rows included
+    gamma: float  # the bandwidth of the kernel; infinite if distances do not count
+    shrinkage: float  # m
+    shifts: bool = False  # whether scores are shifted rather than reset
+
+    @property
+    def bins(self) -> int:
+        """The number of bins."""
+        return len(self.edges) + 1
+
+    @property
+    def scale(self) -> float:
+        """The factor of distances in the kernel k = exp(-|phi - phi'|_1 / (d gamma)); 0 if gamma is infinite."""
+        return 1.0 / (float(self.points.shape[1]) * self.gamma)
+
+    @cached_property
+    def _nearest_bin(self) -> IntArray:
+        """For every bin the nearest that has rows; of two at the same distance, the lower."""
+        filled = np.unique(self.keys // self.groups)
+        bins = np.arange(self.bins)
+        above = filled[np.minimum(np.searchsorted(filled, bins), len(filled) - 1)]
+        below = filled[np.maximum(np.searchsorted(filled, bins, side="right") - 1, 0)]
+        return np.where(np.abs(bins - below) <= np.abs(above - bins), below, above)
+
+    def keys_of(self, confidence: FloatArray, group: IntArray) -> IntArray:
+        """Return the position of every row's key: of its group in its bin, else of all rows of the bin."""
+        keys = self.keys
+        pooled = self._nearest_bin[number_bins(confidence, self.edges)] * self.groups
+        place = np.minimum(np.searchsorted(keys, pooled + group), len(keys) - 1)
+        return np.where(keys[place] == pooled + group, place, np.searchsorted(keys, pooled))
 
     def sums_at(self, points: FloatArray, keys: IntArray, scales: FloatArray, threads: int | None = None) -> Sums:
         """Sum the weights and totals of the rows of each point's key, weighted by the kernel."""
@@ -204,73 +241,12 @@ class Neighbours:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_sources"}
 
-    @classmethod
-    def unpack(cls, blobs: Mapping[str, bytes], bins: int, groups: int, d: int) -> Neighbours:
-        """Rebuild the neighbours from a file; validate everything that the kernels rely on."""
-        keys, place, flat, weight, total = unpack_arrays(NEIGHBOUR_DTYPES, blobs)
-        require(len(keys) > 0, "it has no neighbours")
-        mismatch = "the bins do not fit the neighbours"
-        require(bool((np.diff(keys) > 0).all()) and keys[0] >= 0 and keys[-1] < bins * groups, mismatch)
-        pooled = keys[keys % groups == 0] // groups  # every bin of a group has all rows of that bin too
-        require(bool(np.isin(keys // groups, pooled).all()), mismatch)
-        require(len(place) == len(weight) == len(total) and len(flat) == len(place) * d, "the neighbours are incomplete")
-        steps = np.diff(place, prepend=0)
-        inside = len(place) > 0 and place[0] == 0 and place[-1] == len(keys) - 1
-        require(bool(inside and ((steps == 0) | (steps == 1)).all()), mismatch)
-        require(bool((np.abs(flat) <= MAX_POINT).all()), "a point is not a number")
-        require(bool(((weight >= 1 / MAX_POINT) & (weight <= MAX_WEIGHT)).all()), "the weights are invalid")
-        return cls(keys, place, flat.reshape(-1, d), weight, total)
-
-
-@dataclass(frozen=True, eq=False)
-class LocalMap(Map):
-    """Reset the confidence of a row to the observed rate of its neighbours in its bin, or shift it by their residual.
-
-    Luo et al. (2022), Eq. 6, or minus the signed error of Eq. 4; m pseudo-rows have the score of the row as observed rate.
-    """
-
-    kind = "local"
-
-    embedding: Embedding
-    neighbours: Neighbours
-    edges: FloatArray  # between the bins of the score, ascending; each belongs to the bin below it
-    groups: int  # per bin, the one of all rows included
-    gamma: float  # the bandwidth of the kernel; infinite if distances do not count
-    shrinkage: float  # m
-    shifts: bool = False  # whether scores are shifted rather than reset
-
-    @property
-    def bins(self) -> int:
-        """The number of bins."""
-        return len(self.edges) + 1
-
-    @property
-    def scale(self) -> float:
-        """The factor of distances in the kernel k = exp(-|phi - phi'|_1 / (d gamma)); 0 if gamma is infinite."""
-        return 1.0 / (float(self.neighbours.points.shape[1]) * self.gamma)
-
-    @cached_property
-    def _nearest_bin(self) -> IntArray:
-        """For every bin the nearest that has rows; of two at the same distance, the lower."""
-        filled = np.unique(self.neighbours.keys // self.groups)
-        bins = np.arange(self.bins)
-        above = filled[np.minimum(np.searchsorted(filled, bins), len(filled) - 1)]
-        below = filled[np.maximum(np.searchsorted(filled, bins, side="right") - 1, 0)]
-        return np.where(np.abs(bins - below) <= np.abs(above - bins), below, above)
-
-    def keys_of(self, confidence: FloatArray, group: IntArray) -> IntArray:
-        """Return the position of every row's key: of its group in its bin, else of all rows of the bin."""
-        keys = self.neighbours.keys
-        pooled = self._nearest_bin[number_bins(confidence, self.edges)] * self.groups
-        place = np.minimum(np.searchsorted(keys, pooled + group), len(keys) - 1)
-        return np.where(keys[place] == pooled + group, place, np.searchsorted(keys, pooled))
-
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Correct rows."""
         out, threads = np.empty(prediction.shape), None if workers is None else workers.threads
         for rows, points, group in place_chunks(self.embedding, list(columns), len(prediction)):
             confidence, top = confidence_of(prediction[rows])
-            sums = self.neighbours.sums_at(points, self.keys_of(confidence, group), np.array([self.scale]), threads)
+            sums = self.sums_at(points, self.keys_of(confidence, group), np.array([self.scale]), threads)
             weight, total = sums.total[0].T
             factor = np.exp(-self.scale * sums.shift[0])
             rate = mix(weight, total, factor, confidence, self.shrinkage, shifts=self.shifts)
@@ -284,9 +260,8 @@ class LocalMap(Map):
 
     def describe(self) -> str:
         """Return the number of neighbours, of dimensions and of bytes."""
-        near = self.neighbours
-        count = len(near.weight)
-        size = sum(array.nbytes for array in (near.keys, near.place, near.points, near.weight, near.total))
+        count = len(self.weight)
+        size = sum(array.nbytes for array in (self.keys, self.place, self.points, self.weight, self.total))
         text = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
         if math.isinf(self.gamma):
             return f"{count:,} bins of the score ({text})"
@@ -331,12 +306,11 @@ class LocalMap(Map):
 
     def _stages(self, row: Sequence[float], confidence: FloatArray, top: IntArray | None) -> list[_Stage]:
         """Return a text, the implied confidence and the number of rows: of the bin, and of the neighbours in it."""
-        near = self.neighbours
         points, group = self.embedding.place([np.array([value]) for value in row], 1)
         pooled, own = (self.keys_of(confidence, which) for which in (np.zeros(1, np.int64), group))
-        inside = near.place == pooled[0]
-        rows, total = float(near.weight[inside].sum()), float(near.total[inside].sum())
-        number = int(near.keys[pooled[0]] // self.groups)
+        inside = self.place == pooled[0]
+        rows, total = float(self.weight[inside].sum()), float(self.total[inside].sum())
+        number = int(self.keys[pooled[0]] // self.groups)
         low, high = np.concatenate([[0.0], self.edges, [1.0]])[number : number + 2]
         nearest = "the nearest range with rows, " * (int(number_bins(confidence, self.edges)[0]) != number)
         name = "score" if top is None else "confidence"
@@ -344,7 +318,7 @@ class LocalMap(Map):
         stages = [self._stage(text, rows, total / rows, confidence)]
         if math.isinf(self.gamma) or (self.groups > 1 and own[0] == pooled[0]):  # no group of its own there
             return stages
-        sums = near.sums_at(points, own, np.array([self.scale, 2 * self.scale]))
+        sums = self.sums_at(points, own, np.array([self.scale, 2 * self.scale]))
         share = float(sums.total[0, 0, 1] / sums.total[0, 0, 0])
         kernel_sum = float(sums.total[0, 0, 0]) * math.exp(-self.scale * float(sums.shift[0, 0]))
         if self.embedding.index is not None:
@@ -366,13 +340,12 @@ class LocalMap(Map):
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the manifest entry and the arrays."""
-        near = self.neighbours
         entry: dict[str, Any] = {
-            "bins": self.bins, "groups": self.groups, "dimensions": near.points.shape[1],
+            "bins": self.bins, "groups": self.groups, "dimensions": self.points.shape[1],
             "shrinkage": self.shrinkage, "shifts": self.shifts,
             "gamma": None if math.isinf(self.gamma) else self.gamma,
         }  # fmt: skip
-        blobs = pack_arrays(NEIGHBOUR_DTYPES, near.keys, near.place, near.points.ravel(), near.weight, near.total)
+        blobs = pack_arrays(NEIGHBOUR_DTYPES, self.keys, self.place, self.points.ravel(), self.weight, self.total)
         if not np.array_equal(self.edges, even_edges(self.bins)):
             entry["uneven"] = True
             blobs |= pack_arrays(EDGE_DTYPES, self.edges)
@@ -407,12 +380,29 @@ class LocalMap(Map):
         require(is_integer(groups) and groups == count, "the number of groups is invalid")
         require(is_integer(d) and d >= 1 and ("space" in entry or d == 1), "the number of dimensions is invalid")
         require(isinstance(shifts, bool), "the kind of correction is invalid")
-        near = Neighbours.unpack(blobs, bins, groups, d)
-        slack = near.weight * 1e-9  # sums are rounded
-        low = -near.weight if shifts else 0.0
-        valid = (near.total >= low - slack) & (near.total <= near.weight + slack)
+        keys, place, points, weight, total = _unpack_neighbours(blobs, bins, groups, d)
+        slack = weight * 1e-9  # sums are rounded
+        valid = (total >= (-weight if shifts else 0.0) - slack) & (total <= weight + slack)
         require(bool(valid.all()), "the outcomes are invalid")
-        return cls(embedding, near, edges, groups, float(gamma), float(shrinkage), shifts)
+        neighbours = (keys, place, points, weight, total)
+        return cls(embedding, *neighbours, edges, groups, float(gamma), float(shrinkage), shifts)
+
+
+def _unpack_neighbours(blobs: Mapping[str, bytes], bins: int, groups: int, d: int) -> list[AnyArray]:
+    """Return the arrays of neighbours; validate everything that the kernels rely on."""
+    keys, place, flat, weight, total = unpack_arrays(NEIGHBOUR_DTYPES, blobs)
+    require(len(keys) > 0, "it has no neighbours")
+    mismatch = "the bins do not fit the neighbours"
+    require(bool((np.diff(keys) > 0).all()) and keys[0] >= 0 and keys[-1] < bins * groups, mismatch)
+    pooled = keys[keys % groups == 0] // groups  # every bin of a group has all rows of that bin too
+    require(bool(np.isin(keys // groups, pooled).all()), mismatch)
+    require(len(place) == len(weight) == len(total) and len(flat) == len(place) * d, "the neighbours are incomplete")
+    steps = np.diff(place, prepend=0)
+    inside = len(place) > 0 and place[0] == 0 and place[-1] == len(keys) - 1
+    require(bool(inside and ((steps == 0) | (steps == 1)).all()), mismatch)
+    require(bool((np.abs(flat) <= MAX_POINT).all()), "a point is not a number")
+    require(bool(((weight >= 1 / MAX_POINT) & (weight <= MAX_WEIGHT)).all()), "the weights are invalid")
+    return [keys, place, flat.reshape(-1, d), weight, total]
 
 
 class TransformerMap(LocalMap):
