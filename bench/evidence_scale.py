@@ -65,12 +65,24 @@ def clusters() -> list[str]:
     fits += [
         [name.title(), f"{found[name]['fit']['seconds']:.0f} s", f"{found[name]['fit']['loss']:.6f}"] for name in engines
     ]
+    audits = [
+        [
+            name.title(), parts, f"{audit['seconds']:.1f}", f"{audit['seconds'] / found['memory']['audit']:.1f}",
+            f"{audit['sigma']:.1g}", f"{audit['rejected']:.0f}",
+        ]
+        for name in engines
+        for parts, audit in found[name].get("audits", {}).items()
+    ]  # fmt: skip
+    audit_table = table(
+        ["rows in", "partitions", "seconds", "times memory", "largest difference of a sigma", "segments rejected"], audits
+    )
     return [
         "## Spark and Dask",
         "",
         f"`python bench/cluster.py`: {found['rows']:,} simulated loans, {found['columns']} columns at depth 2, two workers "
         f"of one thread each on one machine of {found['machine']['cores']} cores.",
         "",
+        *(["Audits, compared with an audit in memory:", "", *audit_table, ""] if audits else []),
         "Fits by the default `MCGrad`, and the log loss of 200,000 other loans. Files, Dask and Spark assign rows to the "
         "same folds, memory to others:",
         "",

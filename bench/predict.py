@@ -78,7 +78,7 @@ def steps_here(model: str, source: str, out: str) -> None:
     from trueup.calibrators.model import Model
     from trueup.cli import main as trueup
     from trueup.cli import predict
-    from trueup.data import chunks, export
+    from trueup.data import chunks
 
     took: dict[str, float] = {}
 
@@ -97,8 +97,8 @@ def steps_here(model: str, source: str, out: str) -> None:
     watch(chunks.ChunkReader, "fetch", "reading and coding texts")
     watch(predict, "read_like", "checking")
     watch(Model, "predict_table", "scoring")
-    watch(export, "_store", "keeping the scores")
-    watch(export, "_run", "reading again, joining and writing")
+    watch(chunks, "_store", "keeping the scores")
+    watch(chunks, "_run", "reading again, joining and writing")
     start = time.perf_counter()
     trueup(["predict", model, source, "-o", out, "--quiet"])
     print(json.dumps({**took, "all": time.perf_counter() - start}))

@@ -187,6 +187,10 @@ def number_table(table, number):
     return {number: table}
 
 
+def count_table(table, number):
+    return {number: len(table) + table.unlabelled + table.weightless}
+
+
 def id_range(frame, number):
     ids = frame["id"].to_pylist()
     return [(ids[0], ids[-1])]

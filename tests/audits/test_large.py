@@ -249,7 +249,7 @@ def test_samples_of_periodic_rows_are_fair(monkeypatch, tmp_path):
     monkeypatch.setattr(chunks.ScanReader, "memory_budget", property(lambda self: 1_000))
     path = write(tmp_path / "turns.parquet", hour=np.arange(20_000) % 4, p=p, y=y)
     with chunks.open_scan(tu.scan(path), outcome="y", prediction="p") as rows:
-        values, whole = rows.values("hour")
+        values, whole = rows.sample("hour")
     assert not whole
     # 5,000 draws of 4 kinds: 1,250 each, give or take 31.
     assert np.abs(np.bincount(values.astype(int), minlength=4) - 1_250).max() < 5 * 31

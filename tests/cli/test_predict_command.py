@@ -227,9 +227,9 @@ def test_rows_that_change_between_readings_are_an_error(workdir, capsys, monkeyp
 WORK = """
 import sys, threading, time, os
 from trueup.cli import main
-from trueup.data import export
+from trueup.data import chunks
 
-usual = export._run
+usual = chunks._run
 def slowly(con, query):
     def tell():
         while not any(name.startswith(".trueup") and os.path.getsize(name) for name in os.listdir()):
@@ -237,7 +237,7 @@ def slowly(con, query):
         print("ready", flush=True)
     threading.Thread(target=tell, daemon=True).start()
     usual(con, query)
-export._run = slowly
+chunks._run = slowly
 query = "SELECT random() AS forecast, 'DE' AS country, md5(i::VARCHAR) AS text FROM range(3000000) AS r(i)"
 sys.exit(main(["predict", "amounts.trueup", "--sql", query, "-o", "o.csv"]))
 """

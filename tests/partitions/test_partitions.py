@@ -16,7 +16,7 @@ from trueup.data import profile
 from trueup.data.columns import engine_of
 from trueup.data.frame import read
 from trueup.data.scan import scan
-from trueup.errors import ArgumentError, ColumnError, DataError, MissingPackageError
+from trueup.errors import ArgumentError, ColumnError, DataError, MissingPackageError, TrueupError
 
 ROLES = {"outcome": "y", "prediction": "p"}
 
@@ -112,15 +112,15 @@ def test_values_are_a_sample_of_the_rows_with_outcome_and_weight(monkeypatch):
     expected = read(frame, **FULL)
     with open_cluster_frame(_split(frame, 250), **FULL) as partitions:
         for name in ("age", "day"):
-            values, every = partitions.values(name)
+            values, every = partitions.sample(name)
             assert every
             np.testing.assert_array_equal(np.sort(values), np.sort(expected.columns[name]))
-        assert partitions.values("p")[0].shape == expected.prediction.shape
+        assert partitions.sample("p")[0].shape == expected.prediction.shape
         full = partitions.distinct("age", 1000), partitions.distinct("day", 1000, days=True)
         assert [partitions.has_missing(name) for name in ("age", "country", "new", "day")] == [True, True, False, False]
     monkeypatch.setattr(profile, "MAX_SAMPLE_ROWS", 50)
     with open_cluster_frame(_split(frame, 250), **FULL) as partitions:
-        values, every = partitions.values("age")
+        values, every = partitions.sample("age")
         assert (len(values), every) == (50, False)
         np.testing.assert_array_equal(partitions.distinct("age", 1000), full[0])
         np.testing.assert_array_equal(partitions.distinct("day", 1000, days=True), full[1])
@@ -159,7 +159,7 @@ def test_frames_without_rows_and_roles_that_are_not_names_are_rejected():
 
 def test_the_spill_directory_is_deleted_after_an_error(tmp_path):
     with pytest.raises(KeyError), open_cluster_frame(_split(_loans(), 9), **FULL, spill=tmp_path) as partitions:
-        (partitions.spill_directory / "rows").write_text(partitions.values("no such column"))
+        (partitions.spill_directory / "rows").write_text(partitions.sample("no such column"))
     assert not list(tmp_path.iterdir())
 
 
@@ -190,7 +190,8 @@ def test_installed_engines_are_accepted():
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_dask_without_a_cluster_maps_and_iterates(scheduler):
+def test_dask_without_a_cluster_maps_and_iterates(scheduler, monkeypatch):
+    monkeypatch.setattr("trueup.cluster.dask.active_client", lambda: None)  # other tests may have made one
     dask = require("dask", extra="dask")
     dd = require("dask.dataframe", extra="dask")
     frame = _loans()
@@ -218,6 +219,8 @@ class _ClientWithoutTrueup:
 
 
 def test_workers_without_trueup_are_reported(monkeypatch):
+    from pyspark.errors import PySparkException
+
     from trueup.cluster import dask as on_dask
     from trueup.cluster import spark as on_spark
 
@@ -227,9 +230,10 @@ def test_workers_without_trueup_are_reported(monkeypatch):
     with pytest.raises(MissingPackageError, match="the workers of the Dask cluster cannot import trueup"):
         as_cluster_frame(lazy)
     pages = "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: Job aborted\n\tat x.y\n"
-    assert "cannot import trueup" in str(
-        on_spark._translate_error(f"{pages}ModuleNotFoundError: No module named 'trueup'\n", "")
-    )
-    assert str(on_spark._translate_error(pages, "")).startswith(
-        "Spark failed: org.apache.spark.SparkException: Job aborted\nhint"
-    )
+    with pytest.raises(MissingPackageError, match="cannot import trueup"), on_spark.spark_errors():
+        raise PySparkException(f"{pages}ModuleNotFoundError: No module named 'trueup'\n")
+    with (
+        pytest.raises(TrueupError, match=r"^Spark failed: org\.apache\.spark\.SparkException: Job aborted\n"),
+        on_spark.spark_errors(),
+    ):
+        raise PySparkException(pages)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import remote
-from trueup.cluster.communicator import HEADER, HELLO, MAGIC, MAX_MESSAGE_BYTES, SUM, SocketCommunicator, Timeouts
+from trueup.cluster.communicator import HEADER, HELLO, MAGIC, MAX_MESSAGE_BYTES, SUM, Communicator, Timeouts
 from trueup.cluster.dask import _wait_for_results
 from trueup.cluster.worker import OUTPUT_FILE, WorkerJob, _child_error, run_local_workers
 from trueup.data.spill import PREFIX, TableSpill
@@ -141,7 +141,7 @@ class Run:
         self.size, self.timeouts, self.token, self.losses = size, timeouts, "a" * 32, []
 
     def join(self, rank):
-        return SocketCommunicator(rank, self.size, self.hub, self.token, self.losses.append, timeouts=self.timeouts)
+        return Communicator(rank, self.size, self.hub, self.token, self.losses.append, timeouts=self.timeouts)
 
     def join_both(self):
         return _run_both(lambda: self.join(0), lambda: self.join(1))

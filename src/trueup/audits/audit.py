@@ -23,6 +23,7 @@ from trueup.audits.segments import (
     find_families,
     fit_binners,
     plan_grid,
+    require_outcome,
     segment_codes,
     target_labels,
 )
@@ -156,8 +157,7 @@ def audit(
     )
     workers = Workers(threads, progress)
     if engine_of(data) is not None:
-        if outcome is None:
-            raise _no_outcome()
+        require_outcome(outcome)
         if prediction is None:
             hint, example = "name its column: {prediction}", {"prediction": "p"}
             raise ArgumentError("an audit needs the prediction", hint, parameter="prediction", settings=example)
@@ -182,17 +182,11 @@ def audit(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task,
             categorical=categorical, unlabelled=unlabelled, classes=classes,  # type: ignore[arg-type]
         )  # fmt: skip
-    if table.outcome is None:
-        raise _no_outcome()
+    require_outcome(table.outcome)
     if adjust == "max" and table.schema.task == "regression":
         reason = "draws outcomes from predicted probabilities, and cannot be used for real outcomes"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
     return _audit_table(table, bins, segments, settings, workers)
-
-
-def _no_outcome() -> ArgumentError:
-    hint, example = "name its column: {outcome}", {"outcome": "y"}
-    return ArgumentError("an audit needs the outcome", hint, parameter="outcome", settings=example)
 
 
 def _audit_table(
@@ -213,7 +207,8 @@ def _audit_table(
         columns, grid, families, findings, settings=settings, schema=table.schema, rows=len(table),
         unlabelled=table.unlabelled, weightless=table.weightless, left_out=table.left_out,
     )  # fmt: skip
-    return audit.with_summary(LazySummary(rows.chunks[0].rows, audit.overall.curve, settings.alpha))
+    summary = LazySummary(rows.chunks[0].rows, audit.overall.curve, settings.alpha)
+    return dataclasses.replace(audit, summary_source=summary)
 
 
 def _audit_partitions(
@@ -223,19 +218,16 @@ def _audit_partitions(
     binners = fit_binners(table, bins)
     columns = SegmentColumns(tuple(binner.name for binner in binners), tuple(binner.labels for binner in binners))
     with contextlib.ExitStack() as stack:
-        facts, rows_by_score = partition_by_score(table, binners, workers, stack)
-        schema, seen = facts.schema, facts.summary
-        grid = plan_grid(facts.counts, len(binners), seen.rows, settings, len(target_labels(schema)))
-        rows = rows_by_score(grid)
-        families, pool = find_families(rows, grid, workers)
-        assert pool is not None
+        facts, rows = partition_by_score(table, binners, settings, workers, stack)
+        families, pool = find_families(rows, rows.grid, workers)
         findings = compute_findings(rows, families, settings, workers)
+    assert pool is not None
     audit = Audit.build(
-        columns, grid, families, findings, settings=settings, schema=schema, rows=seen.rows, unlabelled=seen.unlabelled,
-        weightless=seen.weightless, left_out=table.left_out,
+        columns, rows.grid, families, findings, settings=settings, schema=facts.schema, rows=rows.rows,
+        unlabelled=facts.summary.unlabelled, weightless=facts.summary.weightless, left_out=table.left_out,
     )  # fmt: skip
-    summary = summarise(pool, audit.overall.curve, settings.alpha, real=rows.real, fingerprint=facts.fingerprint)
-    return audit.with_summary(summary)
+    summary = summarise(pool, audit.overall.curve, settings.alpha, real=rows.real, digests=facts.digests)
+    return dataclasses.replace(audit, summary_source=summary)
 
 
 @dataclass(frozen=True)
@@ -318,7 +310,13 @@ class Finding:
         return values | {"curve": None if self.curve is None else self.curve.to_dict()}
 
     def __repr__(self) -> str:
-        return text.finding_line(self)
+        interval = f"{text.number(self.ratio_low)} to {text.number(self.ratio_high)}"
+        tail = f"adjusted p {text.number(self.p_adjusted, 2)}" if self.testable else self.note
+        return (
+            f"<{text.shorten(self.segment, 80)}: {self.n:,} rows, observed {text.number(self.observed)}, "
+            f"expected {text.number(self.expected)}, ratio {text.number(self.ratio)} ({interval}), "
+            f"{text.number(self.sigma)} sigma, {tail}>"
+        )
 
 
 COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve"))
@@ -421,15 +419,11 @@ class Audit:
             ),
             curves=findings.curves,
             thin=sum(block.thin for family in families for block in family.blocks),
-            dropped=tuple(" x ".join(columns.names[at] for at in combination) for combination in grid.plan.dropped),
+            dropped=tuple(" x ".join(columns.names[at] for at in combination) for combination in grid.dropped),
             global_sigma=float(noise(overall)[0] / overall.weight[0]),
             prevalence=float((overall.expected[0] + overall.residual[0]) / overall.weight[0]),
             **facts,
         )
-
-    def with_summary(self, summary: AuditSummary | LazySummary) -> Audit:
-        """Return the audit with a summary of its rows."""
-        return dataclasses.replace(self, summary_source=summary)
 
     @property
     def summary(self) -> AuditSummary:
@@ -530,7 +524,13 @@ class Audit:
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
-        return text.verdict(self)
+        if not self.tested:
+            return f"nothing could be tested: no segment has {text.min_tested_rows(self):,} rows"
+        start = "miscalibrated" if self.miscalibrated else "no miscalibration found"
+        count = f"{self.rejected:,} of {self.tested:,} segments at {text.significance_level(self.settings.alpha)}"
+        worst = self.finding(0)
+        worst_text = f"worst {text.shorten(worst.segment, 200)}: {text.describe_error(worst)}"
+        return f"{start}: {count} ({text.ADJUSTMENTS[self.settings.adjust]}), {worst_text}"
 
     @cached_property
     def overall(self) -> Finding:
@@ -566,27 +566,33 @@ class Audit:
     def to_dict(self, most: int | None = None) -> dict[str, Any]:
         """Return plain values for JSON: verdict, settings, and findings, worst first (at most ``most``)."""
         count = len(self) if most is None else min(most, len(self))
-        summary = {
-            name: to_jsonable(getattr(self, name))
-            for name in (
-                "verdict", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute", "mce_relative",
-                "prevalence", "unlabelled", "weightless", "thin",
-            )
-        }  # fmt: skip
-        roles = {name: getattr(self.schema, name) for name in ("task", "outcome", "prediction", "weight", "classes")}
+        summary = (
+            "verdict", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute", "mce_relative",
+            "prevalence", "unlabelled", "weightless", "thin",
+        )  # fmt: skip
+        roles = ("task", "outcome", "prediction", "weight", "classes")
         return {
-            **summary,
-            "roles": {name: list(role) if isinstance(role, tuple) else role for name, role in roles.items()},
+            **{name: to_jsonable(getattr(self, name)) for name in summary},
+            "roles": {name: to_jsonable(getattr(self.schema, name)) for name in roles},
             "by": [feature.name for feature in self.schema.features],
-            "settings": {name: to_jsonable(getattr(self.settings, name)) for name in AuditSettings.__dataclass_fields__},
+            "settings": to_jsonable(dataclasses.asdict(self.settings)),
             "dropped": list(self.dropped),
             "left_out": dict(self.left_out),
             "overall": self.overall.to_dict(),
             "findings": [self.finding(rank).to_dict() for rank in range(count)],
         }
 
+    def _shown(self, count: int) -> list[Finding]:
+        """Return the worst segments, and the finding over all rows if it is not among them."""
+        worst = self.worst(count)
+        return worst if any(finding.segment == self.overall.segment for finding in worst) else [*worst, self.overall]
+
     def __repr__(self) -> str:
-        return text.audit_page(self)
+        rows = [text.headings(self), *text.table_rows(self._shown(8))]
+        lines = text.aligned_lines([(text.shorten(row[0]), *row[1:]) for row in rows])
+        return "\n".join([self.verdict, "", *lines, "", *text.notes(self)]).rstrip()
 
     def _repr_html_(self) -> str:
-        return text.audit_html(self)
+        shown = self._shown(10)
+        rejected = [finding.testable and finding.p_adjusted <= self.settings.alpha for finding in shown]
+        return text.html_page(self.verdict, text.headings(self), text.table_rows(shown), rejected, text.notes(self))

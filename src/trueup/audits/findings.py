@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from trueup.metrics import inference
 from trueup.metrics.reliability import curves_from_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.audit import AuditSettings
@@ -186,7 +187,8 @@ def _refine_pvalues(
         small = tally.rows <= rows.max_held_rows
         for batch in batches(which[small].tolist(), tally.rows[small].tolist(), rows.max_held_rows):
             group = np.array(batch)
-            scores = rows.map_reduce(_ScorePass(target, *_keys(family, group)), _add_scores)[target]
+            keys = (own[group] for own in family.keys)
+            scores = rows.map_reduce(partial(_score_pass, target, *keys), _add_scores)[target]
             refined = workers.map(partial(_refined_pvalue, family.take(group), scores), range(len(group)))
             p[starts[target] + group] = refined
 
@@ -197,33 +199,20 @@ def _refined_pvalue(tally: Tally, scores: SegmentScores, segment: int) -> float:
     return tails.refined_tail(p, w, tally.span[segment], rise, v, k3)
 
 
-def _keys(family: SegmentFamily, which: IntArray) -> tuple[Int32Array, Int32Array]:
-    columns, codes = family.keys
-    return columns[which], codes[which]
+def _score_pass(target: int, columns: Int32Array, codes: Int32Array, partition: ScorePartition) -> SegmentScores:
+    """Collect scores and weights of the rows of some segments of one target."""
+    scores: SegmentScores = [[] for _ in columns]
 
-
-@dataclass(frozen=True, eq=False)
-class _ScorePass:
-    """Collects scores and weights of the rows of some segments of one target."""
-
-    target: int
-    columns: Int32Array
-    codes: Int32Array
-
-    def __call__(self, partition: ScorePartition) -> SegmentScores:
-        scores: SegmentScores = [[] for _ in self.columns]
-        for chunk in partition.chunks if partition.target == self.target else ():
-            chunk.index  # noqa: B018  # computed here, once, and not by every thread at the same time
-            found = Workers(chunk.threads).map(partial(self._collect, chunk), range(len(scores)))
-            scores = [[*before, more] for before, more in zip(scores, found, strict=True)]
-        return scores
-
-    def _collect(self, chunk: SortedChunk, segment: int) -> tuple[FloatArray, FloatArray]:
+    def collect(segment: int) -> None:
         rows, (order, start, first) = chunk.rows, chunk.index
         out = np.empty(len(rows), np.int32)
-        found = sums.rows_of(self.columns[segment], self.codes[segment], chunk.codes, order, start, first, out)
-        at = out[:found]
-        return rows.p[at], rows.w[at] if len(rows.w) else rows.w
+        at = out[: sums.rows_of(columns[segment], codes[segment], chunk.codes, order, start, first, out)]
+        scores[segment].append((rows.p[at], rows.w[at] if len(rows.w) else rows.w))
+
+    for chunk in partition.chunks if partition.target == target else ():
+        chunk.index  # noqa: B018  # computed here, once, and not by every thread at the same time
+        Workers(chunk.threads).map(collect, range(len(scores)))
+    return scores
 
 
 def _add_scores(one: SegmentScores, other: SegmentScores) -> SegmentScores:
@@ -244,12 +233,13 @@ def _curves(rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray,
         which = order[own] - start
         tally = family.take(which)
         bins = np.clip(tally.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
-        wanted.append((*_keys(family, which), tally.weight.copy(), bins))
-    curves = _CurvePass(wanted, [{} for _ in families], rows.sequential)
+        wanted.append((*(keys[which] for keys in family.keys), tally.weight.copy(), bins))
+    all_offsets: list[dict[int, FloatArray]] = [{} for _ in families]
+    curves = partial(_curve_pass, wanted, all_offsets, sequential=rows.sequential)
     if not rows.sequential:
         # A bin is found by the weight of all rows with lower scores: first the weights by partition, then the curves.
-        weights = rows.map_reduce(partial(_weights_by_partition, curves), _merge)
-        for offsets, by_number in zip(curves.offsets, weights, strict=True):
+        weights = rows.map_reduce(partial(_weights_by_partition, curves), operator.or_)
+        for offsets, by_number in zip(all_offsets, weights, strict=True):
             numbers = sorted(by_number)
             totals = np.cumsum([by_number[number] for number in numbers], axis=0)
             offsets.update(zip(numbers[1:], totals, strict=False))
@@ -259,48 +249,40 @@ def _curves(rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _CurvePass:
-    """Sums the bins of curves: (segments, bins, 6) as `cumulative.curves` writes them.
+def _curve_pass(
+    wanted: list[tuple[Any, ...]], offsets: list[dict[int, FloatArray]], partition: ScorePartition, *, sequential: bool
+) -> FloatArray:
+    """Sum the bins of curves: (segments, bins, 6) as `cumulative.curves` writes them.
 
     ``wanted`` has, per target, columns, codes, weight and number of bins of the segments; ``offsets`` the weight of their
     rows in lower partitions, by partition, or up to the last one where partitions are read in order.
     """
+    columns, codes, weight, bins = wanted[partition.target]
+    cells, carried = np.zeros((len(columns), CURVE_BINS, 6)), np.tile([0.0, -1.0, 0.0], (len(columns), 1))
+    carried[:, 0] = offsets[partition.target].get(LAST if sequential else partition.number, 0.0)
 
-    wanted: list[tuple[Int32Array, Int32Array, FloatArray, Int32Array]]
-    offsets: list[dict[int, FloatArray]]
-    sequential: bool
+    def add_curves(share: int) -> None:
+        rows, (order, start, first) = chunk.rows, chunk.index
+        sums.curves(
+            share, shares, columns, codes, chunk.codes, order, start, first,
+            rows.step, rows.e, rows.p, rows.w, weight, bins, cells, carried,
+        )  # fmt: skip
 
-    def __call__(self, partition: ScorePartition) -> FloatArray:
-        columns, codes, weight, bins = self.wanted[partition.target]
-        offsets = self.offsets[partition.target]
-        cells, carried = np.zeros((len(columns), CURVE_BINS, 6)), np.tile([0.0, -1.0, 0.0], (len(columns), 1))
-        carried[:, 0] = offsets.get(LAST if self.sequential else partition.number, 0.0)
-        for chunk in partition.chunks:
-            rows, (order, start, first) = chunk.rows, chunk.index
-            workers = Workers(chunk.threads)
-            shares = 4 * workers.threads
-            arguments = (
-                columns, codes, chunk.codes, order, start, first,
-                rows.step, rows.e, rows.p, rows.w, weight, bins, cells, carried,
-            )  # fmt: skip
-            workers.map(partial(_curve_share, shares, arguments), range(shares))
-        if self.sequential:
-            offsets[LAST] = carried[:, 0]
-        return cells
+    for chunk in partition.chunks:
+        chunk.index  # noqa: B018
+        workers = Workers(chunk.threads)
+        shares = 4 * workers.threads
+        workers.map(add_curves, range(shares))
+    if sequential:
+        offsets[partition.target][LAST] = carried[:, 0]
+    return cells
 
 
-def _curve_share(shares: int, arguments: tuple[Any, ...], share: int) -> None:
-    sums.curves(share, shares, *arguments)
-
-
-def _weights_by_partition(curves: _CurvePass, partition: ScorePartition) -> dict[int, FloatArray]:
+def _weights_by_partition(
+    curves: Callable[[ScorePartition], FloatArray], partition: ScorePartition
+) -> dict[int, FloatArray]:
     weight: FloatArray = curves(partition)[:, :, sums.CURVE_WEIGHT].sum(axis=1)
     return {partition.number: weight}
-
-
-def _merge(a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
-    return {**a, **b}
 
 
 # Monte-Carlo adjustment of rows in memory
@@ -349,12 +331,7 @@ def _draw_outcomes(table: Table, random: np.random.Generator) -> AnyArray:
 def _residuals(chunk: SortedChunk, target: int, drawn: AnyArray, top: IntArray | None) -> FloatArray:
     """Return w (y* - p) of one target in ascending score order; ``top`` is the top label, where there are classes."""
     rows = chunk.rows
-    if top is None:
-        y = drawn
-    elif target == 0:
-        y = (drawn == top).astype(np.float64)
-    else:
-        y = (drawn == target - 1).astype(np.float64)
+    y = drawn if top is None else (drawn == (target - 1 if target else top)).astype(np.float64)
     e: FloatArray = y[rows.order] - rows.p
     return e * rows.w if len(rows.w) else e
 

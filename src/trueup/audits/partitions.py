@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from trueup.audits.segments import AuditRows, ScorePartition, SortedChunk, target_labels, target_scores
-from trueup.audits.summary import format_fingerprint, row_digests
+from trueup.audits.segments import AuditRows, ScorePartition, SortedChunk, plan_grid, target_labels, target_scores
+from trueup.audits.summary import row_digests
 from trueup.cluster.partitions import FramePartitions, ShuffledRecords
 from trueup.data.frame import RowSummary
 from trueup.errors import FileError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup.audits.audit import AuditSettings
     from trueup.audits.segments import SegmentGrid
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.bins import ColumnBinner
@@ -109,17 +110,12 @@ class RowFacts:
     schema: Schema
     counts: list[IntArray]
     digests: tuple[int, ...]
-    summary: RowSummary = field(default_factory=RowSummary)
+    summary: RowSummary
 
     def __add__(self, other: RowFacts) -> RowFacts:
         counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         digests = tuple((a + b) % 2**64 for a, b in zip(self.digests, other.digests, strict=True))
         return RowFacts(self.schema, counts, digests, self.summary + other.summary)
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of outcomes, predictions and weights that does not depend on the order of rows."""
-        return format_fingerprint(self.digests)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +134,7 @@ class RecordEncoder:
         levels = [len(binner.labels) for binner in binners]
         codes = [(f"c{column}", "u1" if n <= 2**8 else "u2" if n <= 2**16 else "i4") for column, n in enumerate(levels)]
         weight = [("w", "f8")] if table.schema.weight is not None else []
-        samples = [table.values(name)[0] for name in table.schema.prediction]
+        samples = [table.sample(name)[0] for name in table.schema.prediction]
         if len(samples) > 1:
             samples.insert(0, np.max([sample[: min(map(len, samples))] for sample in samples], axis=0))
         edges = tuple(score_edges(sample, ranges) for sample in samples)
@@ -146,6 +142,11 @@ class RecordEncoder:
         return cls(
             binners, np.dtype([("p", "f8"), ("y", "u1" if discrete else "f8"), *weight, *codes]), edges, tuple(first)
         )
+
+    @property
+    def partitions(self) -> int:
+        """The number of score ranges of all targets."""
+        return self.first[-1] + len(self.edges[-1]) + 1
 
     def __call__(self, table: Table, _: int = 0, threads: int = 1) -> tuple[RowFacts, dict[int, bytes]]:
         """Return facts about the rows of a table, and their records by number of the partition."""
@@ -167,12 +168,7 @@ class RecordEncoder:
             if target == 0 and len(table):
                 w = np.ones(len(y)) if table.weight is None else table.weight
                 digests = row_digests(p, w * (y - p), w)
-        return RowFacts(table.schema, counts, digests), moved
-
-    def with_summary(self, table: Table, number: int) -> tuple[RowFacts, dict[int, bytes]]:
-        """Return the same, with the facts that are checked."""
-        facts, moved = self(table, number)
-        return replace(facts, summary=RowSummary().include(table)), moved
+        return RowFacts(table.schema, counts, digests, RowSummary().include(table)), moved
 
 
 def score_edges(sample: FloatArray, ranges: int) -> FloatArray:
@@ -195,18 +191,16 @@ def split_by_score(records: AnyArray, edges: FloatArray) -> Iterator[tuple[int, 
 
 
 def partition_by_score(
-    table: PartitionedTable, binners: Sequence[ColumnBinner], workers: Workers, stack: ExitStack
-) -> tuple[RowFacts, Callable[[SegmentGrid], PartitionedRows]]:
+    table: PartitionedTable, binners: Sequence[ColumnBinner], settings: AuditSettings, workers: Workers, stack: ExitStack
+) -> tuple[RowFacts, PartitionedRows]:
     """Partition rows of files or of a cluster by score range: shuffled by the workers, or spilled if there are none.
 
-    Return facts about the rows, and a function that returns the rows by the grid of their segments. They are released
-    with the stack.
+    Return facts about the rows, and the rows, which are released with the stack.
     """
     records: ShuffledRecords
     if isinstance(table, FramePartitions) and table.frame.has_workers:
         encoder = RecordEncoder.of(table, binners, math.ceil(table.rows / ROWS_PER_TASK))
-        partitions = encoder.first[-1] + len(encoder.edges[-1]) + 1
-        facts, records = table.shuffle(encoder.with_summary, RowFacts.__add__, partitions)
+        facts, records = table.shuffle(encoder, RowFacts.__add__, encoder.partitions)
         passes = itertools.count(1)
         max_result_bytes, threads, sequential = MAX_RESULT_BYTES, 1, False
 
@@ -215,7 +209,6 @@ def partition_by_score(
                 workers.progress(min(next(passes), CLUSTER_PASSES), CLUSTER_PASSES)
 
         report_pass()
-        facts.summary.check(facts.schema)
     else:
         max_rows = max(table.memory_budget // (BYTES_PER_ROW + 12 * len(binners)), MIN_CHUNK_ROWS)
         encoder = RecordEncoder.of(table, binners, math.ceil(2 * table.rows / max_rows))
@@ -223,14 +216,15 @@ def partition_by_score(
         max_result_bytes, threads, sequential = table.memory_budget // 4, workers.threads, True
         report_pass = lambda: None  # noqa: E731
     stack.enter_context(records)
-    real = facts.schema.task == "regression"
-    rows = partial(
-        PartitionedRows, targets=target_labels(facts.schema), rows=facts.summary.rows, real=real,
-        weighted=facts.schema.weight is not None, sequential=sequential, max_result_bytes=max_result_bytes,
-        max_held_rows=min(MAX_HELD_ROWS, table.memory_budget // BYTES_PER_HELD_ROW), records=records,
-        layout=RecordLayout(encoder.dtype, encoder.first, real, threads), report_pass=report_pass,
+    schema, count = facts.schema, facts.summary.rows
+    facts.summary.check(schema)
+    targets, real = target_labels(schema), schema.task == "regression"
+    return facts, PartitionedRows(
+        targets=targets, rows=count, real=real, weighted=schema.weight is not None, sequential=sequential,
+        max_result_bytes=max_result_bytes, max_held_rows=min(MAX_HELD_ROWS, table.memory_budget // BYTES_PER_HELD_ROW),
+        records=records, layout=RecordLayout(encoder.dtype, encoder.first, real, threads), report_pass=report_pass,
+        grid=plan_grid(facts.counts, len(binners), count, settings, len(targets)),
     )  # fmt: skip
-    return facts, lambda grid: rows(grid=grid)
 
 
 def _spill(
@@ -239,23 +233,20 @@ def _spill(
     """Write every row to the file of its score range, for every target."""
     directory = table.spill_directory / "scores"
     directory.mkdir()
-    partitions = encoder.first[-1] + len(encoder.edges[-1]) + 1
-    records = SpilledRecords(directory, encoder.dtype.itemsize, partitions, workers.progress)
+    records = SpilledRecords(directory, encoder.dtype.itemsize, encoder.partitions, workers.progress)
     stack.callback(records.close)
     facts: RowFacts | None = None
-    summary = RowSummary()
     done = 0
     for chunk in table.iter_tables():
         more, moved = encoder(chunk, threads=workers.threads)
-        facts, summary = more if facts is None else facts + more, summary.include(chunk)
+        facts = more if facts is None else facts + more
         records.write(moved)
         done += len(chunk) + chunk.unlabelled + chunk.weightless
         if workers.progress is not None:
             workers.progress(done, table.rows)
     assert facts is not None
     records.flush()
-    summary.check(facts.schema)
-    return replace(facts, summary=summary), records
+    return facts, records
 
 
 class SpilledRecords(ShuffledRecords):

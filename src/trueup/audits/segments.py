@@ -18,6 +18,7 @@ import numpy as np
 
 from trueup.audits.summary import Pool
 from trueup.data.bins import bins_for, check_bins, check_segments, fit_binner, plan_combinations
+from trueup.errors import ArgumentError
 from trueup.kernels.cumulative import group_rows
 from trueup.kernels.tally import (
     Cells,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.audit import AuditSettings
     from trueup.cluster.partitions import PartitionedTable
-    from trueup.data.bins import ColumnBinner, CombinationPlan
+    from trueup.data.bins import ColumnBinner
     from trueup.data.table import Feature, Schema, Table
     from trueup.kernels.tally import SortedRows
 
@@ -72,8 +73,9 @@ class SegmentGrid:
 
     counts: Sequence[IntArray]
     features: int
-    plan: CombinationPlan
     min_rows: int
+    combinations: Sequence[tuple[int, ...]]
+    dropped: Sequence[tuple[int, ...]]  # combinations left out to stay within ``max_cells``
 
     @cached_property
     def kept(self) -> list[IntArray]:
@@ -88,21 +90,10 @@ class SegmentGrid:
         """
         position = np.argsort([-len(kept) for kept in self.kept], kind="stable").argsort()
         pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for combination in self.plan.combinations:
+        for combination in self.combinations:
             first, second, *third = sorted(combination, key=lambda column: position[column])
             pairs[first, second].extend(third)
         return pairs
-
-    def listed_levels(self, column: int) -> tuple[IntArray, int]:
-        """Return the levels of a column that are reported, and how many levels are below ``min_rows``.
-
-        Thin levels are reported as not testable unless there are too many of them.
-        """
-        counts = self.counts[column]
-        thin = (counts > 0) & (counts < self.min_rows)
-        listed = counts > 0 if thin.sum() <= MAX_THIN_LEVELS else counts >= self.min_rows
-        listed |= column >= self.features  # a segment passed by the user is reported even if it is empty
-        return np.flatnonzero(listed), int(thin.sum())
 
 
 def plan_grid(counts: Sequence[IntArray], features: int, rows: int, settings: AuditSettings, targets: int) -> SegmentGrid:
@@ -110,7 +101,7 @@ def plan_grid(counts: Sequence[IntArray], features: int, rows: int, settings: Au
     levels = [int((count >= settings.min_rows).sum()) for count in counts[:features]]
     budget = settings.max_cells // targets
     plan = plan_combinations(levels, rows, depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
-    return SegmentGrid(counts, features, plan, settings.min_rows)
+    return SegmentGrid(counts, features, settings.min_rows, *plan)
 
 
 def segment_codes(
@@ -156,7 +147,7 @@ def _fit_binner(rows: PartitionedTable, feature: Feature, bins: Any, default_bin
         return fit_binner(feature, np.array([-1] if rows.has_missing(name) else [], np.int32), bins)
     if feature.kind == "date" and (bins is None or isinstance(bins, str)):
         return fit_binner(feature, rows.distinct(name, MAX_DISTINCT_DAYS, days=True), bins)
-    values, complete = rows.values(name)
+    values, complete = rows.sample(name)
     if complete:
         return fit_binner(feature, values, bins, default_bins)
     count = default_bins if bins is None else bins
@@ -230,9 +221,9 @@ class ScorePartition:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AuditRows(ABC):
-    """The rows of an audit by target and score range; ``targets`` are the labels of the audited scores."""
+    """The rows of an audit by target and score range: in memory, or `trueup.audits.partitions.PartitionedRows`."""
 
-    targets: tuple[str, ...]
+    targets: tuple[str, ...]  # labels of the audited scores
     rows: int
     real: bool
     weighted: bool
@@ -254,26 +245,28 @@ class MemoryRows(AuditRows):
     @classmethod
     def from_table(cls, table: Table, codes: Sequence[Int32Array], grid: SegmentGrid, threads: int | None) -> MemoryRows:
         """Sort the rows of a table by every score that is audited."""
-        real = table.schema.task == "regression"
-        chunks = []
-        for p, y in target_scores(table):
+        real, weighted = table.schema.task == "regression", table.weight is not None
+
+        def sort(p: FloatArray, y: FloatArray) -> SortedChunk:
             rows = sort_rows(y, p, table.weight, real=real)
             ordered = np.empty((len(codes), len(rows)), np.int32)
-            take = partial(_take_codes, codes, rows.order, ordered)
+            take = lambda column: np.take(codes[column], rows.order, out=ordered[column], mode="clip")  # noqa: E731
             Workers(threads).map(take, range(len(codes)))
-            chunks.append(SortedChunk(rows, ordered, grid, threads))
-        return cls(
-            targets=target_labels(table.schema), rows=len(table), real=real, weighted=table.weight is not None,
-            chunks=tuple(chunks),
-        )  # fmt: skip
+            return SortedChunk(rows, ordered, grid, threads)
+
+        chunks = tuple(sort(p, y) for p, y in target_scores(table))
+        return cls(targets=target_labels(table.schema), rows=len(table), real=real, weighted=weighted, chunks=chunks)
 
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:  # noqa: ARG002
         """Call ``work`` on the rows of every target."""
         return [work(ScorePartition(target, 0, (chunk,))) for target, chunk in enumerate(self.chunks)]
 
 
-def _take_codes(codes: Sequence[Int32Array], order: IntArray, out: Int32Array, column: int) -> None:
-    np.take(codes[column], order, out=out[column], mode="clip")
+def require_outcome(outcome: object) -> None:
+    """Raise if there is no outcome."""
+    if outcome is None:
+        hint, example = "name its column: {outcome}", {"outcome": "y"}
+        raise ArgumentError("an audit needs the outcome", hint, parameter="outcome", settings=example)
 
 
 def target_labels(schema: Schema) -> tuple[str, ...]:
@@ -283,8 +276,7 @@ def target_labels(schema: Schema) -> tuple[str, ...]:
 
 def target_scores(table: Table) -> Iterator[tuple[FloatArray, FloatArray]]:
     """Yield score and outcome of every target."""
-    p, y = table.prediction, table.outcome
-    assert y is not None
+    p, y = table.prediction, table.y
     if p.ndim == 1:
         yield p, y
         return
@@ -359,11 +351,6 @@ class Combination:
         """Number of parents and of levels."""
         return len(self.parents), len(self.levels)
 
-    @property
-    def size(self) -> int:
-        """Number of cells."""
-        return len(self.parents) * len(self.levels)
-
     def segments(self) -> Int32Array:
         """Return the codes of every cell to tally, one array row each."""
         assert self.cells is not None
@@ -390,7 +377,8 @@ Group = list[Combination]  # one combination of at most two columns, then those 
 def find_families(rows: AuditRows, grid: SegmentGrid, workers: Workers) -> tuple[list[SegmentFamily], Pool | None]:
     """Find and tally the segments of every target; return also the pooled rows of the first, unless they are in memory."""
     fixed = [[combination] for combination in _fixed_combinations(rows.rows, grid)]
-    pairs = [Combination(pair, _as_parents(grid, pair[0]), grid.kept[pair[1]]) for pair in grid.pairs]
+    parents = [kept[:, None].astype(np.int32) for kept in grid.kept]
+    pairs = [Combination(pair, parents[pair[0]], grid.kept[pair[1]]) for pair in grid.pairs]
     pool = None
     if isinstance(rows, MemoryRows):
         groups = fixed + [[pair, *_cross(pair, pair.parents[:0], grid)] for pair in pairs]
@@ -411,14 +399,13 @@ def _fixed_combinations(rows: int, grid: SegmentGrid) -> list[Combination]:
     cells = Cells(np.zeros(1, np.int64), np.array([rows]))
     fixed = [Combination((), nothing, np.zeros(1, np.int64), cells, fixed=True)]
     for column, counts in enumerate(grid.counts):
-        levels, thin = grid.listed_levels(column)
-        cells = Cells(levels, counts[levels], thin)
+        # Levels with few rows are reported as not testable unless there are too many of them.
+        thin = int(((counts > 0) & (counts < grid.min_rows)).sum())
+        listed = counts > 0 if thin <= MAX_THIN_LEVELS else counts >= grid.min_rows
+        listed |= column >= grid.features  # a segment passed by the user is reported even if it is empty
+        cells = Cells(np.flatnonzero(listed), counts[listed], thin)
         fixed.append(Combination((column,), nothing, np.arange(len(counts)), cells, fixed=True))
     return fixed
-
-
-def _as_parents(grid: SegmentGrid, column: int) -> Int32Array:
-    return grid.kept[column][:, None].astype(np.int32)
 
 
 def _cross(pair: Combination, parents: Int32Array, grid: SegmentGrid) -> list[Combination]:
@@ -459,7 +446,10 @@ def _tally_in_memory(chunk: SortedChunk, group: Group) -> list[SegmentBlock]:
 
 def _with_cells(pairs: Group, rows: AuditRows, grid: SegmentGrid) -> list[Group]:
     """Return the combinations of two and three columns with the cells to tally: all of them, unless there are many."""
-    sizes = [pair.size * (1 + sum(len(triple.levels) for triple in _cross(pair, pair.parents, grid))) for pair in pairs]
+    sizes = [
+        math.prod(pair.shape) * (1 + sum(len(triple.levels) for triple in _cross(pair, pair.parents, grid)))
+        for pair in pairs
+    ]
     if sum(sizes) <= MAX_UNCOUNTED_CELLS:
         complete = map(_with_all_cells, pairs)
         return [[pair, *map(_with_all_cells, _cross(pair, pair.segments(), grid))] for pair in complete]
@@ -468,16 +458,19 @@ def _with_cells(pairs: Group, rows: AuditRows, grid: SegmentGrid) -> list[Group]
 
 
 def _with_all_cells(combination: Combination) -> Combination:
-    numbers = np.arange(combination.size)
+    numbers = np.arange(math.prod(combination.shape))
     return replace(combination, cells=Cells(numbers, np.zeros(len(numbers), np.int64)))
 
 
 def _count_cells(groups: list[Group], rows: AuditRows, grid: SegmentGrid) -> list[Group]:
     """Find the cells with enough rows of the combinations whose cells are not known."""
-    sizes = [BYTES_PER_COUNT * sum(min(one.size, rows.rows) for one in group if one.cells is None) for group in groups]
+    sizes = [
+        BYTES_PER_COUNT * sum(min(math.prod(one.shape), rows.rows) for one in group if one.cells is None)
+        for group in groups
+    ]
     known: list[Group] = []
     for batch in batches(groups, sizes, rows.max_result_bytes):
-        counts = iter(rows.map_reduce(_CountPass(batch), _add_counts)[0]) if any(sizes) else iter(())
+        counts = iter(rows.map_reduce(partial(_count_pass, batch), _add_counts)[0]) if any(sizes) else iter(())
         for group in batch:
             known.append([])
             for combination in group:
@@ -503,29 +496,20 @@ def batches(items: Sequence[T], sizes: Sequence[int], budget: float) -> list[lis
     return batches
 
 
-@dataclass(frozen=True, eq=False)
-class _CountPass:
-    """Counts the rows of every cell of the combinations whose cells are not known: they are the same for all targets."""
+def _count_pass(groups: list[Group], partition: ScorePartition) -> list[CellCounts]:
+    """Count the rows of every cell of the combinations whose cells are not known: they are the same for all targets."""
+    totals: list[CellCounts] = []
 
-    groups: list[Group]
+    def count(group: Group) -> list[CellCounts]:
+        located = zip(group, _cell_codes(group, chunk), strict=True)
+        found = [find_cells(*codes, combination.shape, 1) for combination, codes in located if combination.cells is None]
+        return [(cells.numbers, np.asarray(cells.rows, np.int64)) for cells in found]
 
-    def __call__(self, partition: ScorePartition) -> list[CellCounts]:
-        totals: list[CellCounts] = []
-        for chunk in partition.chunks if partition.target == 0 else ():
-            chunk.kept_codes  # noqa: B018
-            counts = Workers(chunk.threads).map(partial(self._count, chunk), self.groups)
-            flat = list(itertools.chain.from_iterable(counts))
-            totals = _add_counts(totals, flat) if totals else flat
-        return totals
-
-    @staticmethod
-    def _count(chunk: SortedChunk, group: Group) -> list[CellCounts]:
-        counts = []
-        for combination, (parent, code) in zip(group, _cell_codes(group, chunk), strict=True):
-            if combination.cells is None:
-                cells = find_cells(parent, code, combination.shape, 1)
-                counts.append((cells.numbers, np.asarray(cells.rows, np.int64)))
-        return counts
+    for chunk in partition.chunks if partition.target == 0 else ():
+        chunk.kept_codes  # noqa: B018
+        counts = list(itertools.chain.from_iterable(Workers(chunk.threads).map(count, groups)))
+        totals = _add_counts(totals, counts) if totals else counts
+    return totals
 
 
 def _add_counts(one: list[CellCounts], other: list[CellCounts]) -> list[CellCounts]:
@@ -544,7 +528,8 @@ def _tally_partitions(
     tallies: list[list[Tally]] = [[] for _ in rows.targets]
     pool = None
     for batch in batches(groups, sizes, rows.max_result_bytes):
-        work = _TallyPass(batch, rows.real, rows.weighted, rows.rows if pool is None else 0)
+        pool_rows = rows.rows if pool is None else 0
+        work = partial(_tally_pass, batch, real=rows.real, weighted=rows.weighted, pool_rows=pool_rows)
         results = rows.map_reduce(work, _add_tallies)
         pool = results[0][1] or pool
         for own, (more, _) in zip(tallies, results, strict=True):
@@ -552,32 +537,25 @@ def _tally_partitions(
     return [_blocks(groups, own, grid.min_rows) for own in tallies], pool
 
 
-@dataclass(frozen=True, eq=False)
-class _TallyPass:
-    """Tallies the cells of combinations; pools the rows of the first target, where ``pool_rows`` says how many in all."""
+def _tally_pass(
+    groups: list[Group], partition: ScorePartition, *, real: bool, weighted: bool, pool_rows: int
+) -> tuple[list[Tally], Pool | None]:
+    """Tally the cells of combinations; pool the rows of the first target, where ``pool_rows`` says how many in all."""
+    tallies = [[RunningTally(one.shape, one.cells, real=real) for one in group] for group in groups]  # type: ignore[arg-type]
+    pools = []
 
-    groups: list[Group]
-    real: bool
-    weighted: bool
-    pool_rows: int
-
-    def __call__(self, partition: ScorePartition) -> tuple[list[Tally], Pool | None]:
-        tallies = [[RunningTally(one.shape, one.cells, real=self.real) for one in group] for group in self.groups]  # type: ignore[arg-type]
-        pools = []
-        for chunk in partition.chunks:
-            chunk.zeros, chunk.kept_codes  # noqa: B018
-            Workers(chunk.threads).map(partial(self._advance, chunk), list(zip(self.groups, tallies, strict=True)))
-            if self.pool_rows and partition.target == 0:
-                pools.append(Pool.of(chunk.rows, self.pool_rows))
-        finished = [one.finish(weighted=self.weighted) for group in tallies for one in group]
-        return finished, Pool.join(pools) if pools else None
-
-    @staticmethod
-    def _advance(chunk: SortedChunk, job: tuple[Group, list[RunningTally]]) -> None:
-        group, tallies = job
-        for running, (parent, code) in zip(tallies, _cell_codes(group, chunk), strict=True):
+    def advance(number: int) -> None:
+        for running, (parent, code) in zip(tallies[number], _cell_codes(groups[number], chunk), strict=True):
             if len(running.cells):
                 running.advance(chunk.rows, parent, code)
+
+    for chunk in partition.chunks:
+        chunk.zeros, chunk.kept_codes  # noqa: B018
+        Workers(chunk.threads).map(advance, range(len(groups)))
+        if pool_rows and partition.target == 0:
+            pools.append(Pool.of(chunk.rows, pool_rows))
+    finished = [one.finish(weighted=weighted) for group in tallies for one in group]
+    return finished, Pool.join(pools) if pools else None
 
 
 def _add_tallies(

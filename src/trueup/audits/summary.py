@@ -59,28 +59,19 @@ class ThresholdCounts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AuditSummary:
-    """What an audit says about all rows together.
+    """Distribution of the scores, cumulative differences and measures over all rows.
 
-    Attributes
-    ----------
-    histogram : ScoreHistogram
-    path : DifferencePath
-    low, high : ndarray
-        Consistency band: where the bins of the overall reliability curve would lie if the scores were calibrated.
-    scores : mapping of str to float
-        Measures by name, NaN where one is undefined.
-    called : ThresholdCounts or None
-        None for real outcomes.
-    fingerprint : str
-        A digest of outcomes, predictions and weights. It does not depend on the order of rows, nor on where they are.
+    ``low`` and ``high`` are the consistency band: where the bins of the overall reliability curve would lie if the scores
+    were calibrated. The ``fingerprint`` is a digest of outcomes, predictions and weights; it does not depend on the order
+    of rows, nor on where they are.
     """
 
     histogram: ScoreHistogram
     path: DifferencePath
     low: FloatArray
     high: FloatArray
-    scores: Mapping[str, float]
-    called: ThresholdCounts | None
+    scores: Mapping[str, float]  # measures by name, NaN where one is undefined
+    called: ThresholdCounts | None  # None for real outcomes
     fingerprint: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -192,18 +183,20 @@ class LazySummary:
         """The summary."""
         rows = self.rows
         w = rows.w if len(rows.w) else np.ones(len(rows))
-        fingerprint = format_fingerprint(row_digests(rows.p, rows.e, w))
-        return summarise(Pool.of(rows), self.curve, self.alpha, real=rows.real, fingerprint=fingerprint)
+        digests = row_digests(rows.p, rows.e, w)
+        return summarise(Pool.of(rows), self.curve, self.alpha, real=rows.real, digests=digests)
 
 
-def summarise(pool: Pool, curve: ReliabilityCurve | None, alpha: float, *, real: bool, fingerprint: str) -> AuditSummary:
+def summarise(
+    pool: Pool, curve: ReliabilityCurve | None, alpha: float, *, real: bool, digests: Sequence[int]
+) -> AuditSummary:
     """Compute the summary of rows in ascending score order; ``curve`` is their reliability curve."""
     y = recover_outcomes(pool.p, pool.e, pool.w)
     data = Scored(y if real else np.clip(y, 0.0, 1.0), pool.p, pool.w)
     low, high = (np.empty(0),) * 2 if curve is None else _consistency_band(pool, curve, alpha, real=real)
     return AuditSummary(
         _histogram(data, real=real), _path(pool), low, high, _measures(data, float(pool.square.sum()), real=real),
-        None if real else _threshold_counts(data), fingerprint,
+        None if real else _threshold_counts(data), "".join(f"{digest:016x}" for digest in digests),
     )  # fmt: skip
 
 
@@ -291,11 +284,6 @@ def _threshold_counts(data: Scored) -> ThresholdCounts:
     start = np.searchsorted(data.p, thresholds, side="left")
     rows, positives = (np.append(np.cumsum(column[::-1])[::-1], 0.0)[start] for column in (data.w, data.w * data.y))
     return ThresholdCounts(thresholds, rows, positives)
-
-
-def format_fingerprint(digests: Sequence[int]) -> str:
-    """Write digests as hexadecimal digits."""
-    return "".join(f"{digest:016x}" for digest in digests)
 
 
 def row_digests(p: FloatArray, e: FloatArray, w: FloatArray) -> tuple[int, ...]:

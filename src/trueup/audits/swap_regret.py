@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer
+from trueup.audits.segments import require_outcome
 from trueup.audits.text import number
 from trueup.audits.witness import LevelRows, LineSearch, RegressorSearch, SwapRegret, SwapSettings, TreeSearch, Witness
 from trueup.data.folds import shuffle_rows
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from trueup._types import BoolArray, FloatArray, IntArray
-    from trueup.audits.witness import WitnessSearch
     from trueup.data.table import Table
 
+    WitnessSearch = TreeSearch | LineSearch | RegressorSearch  # a class of functions, and the regression over it
 
 MIN_ROWS_PER_SIDE = 10  # training rows and held-out rows of a level that is tested
 ALL_LEVELS = "all levels"
@@ -147,10 +148,7 @@ def swap_regret(
         data, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task, categorical=categorical,
         unlabelled=unlabelled,  # type: ignore[arg-type]
     )  # fmt: skip
-    if table.outcome is None:
-        raise ArgumentError(
-            "an audit needs the outcome", hint="name its column: {outcome}", parameter="outcome", settings={"outcome": "y"}
-        )
+    require_outcome(table.outcome)
     if table.schema.task == "multiclass":
         raise ArgumentError(
             "swap_regret audits one prediction column",
@@ -171,8 +169,7 @@ def swap_regret(
 
 def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
     """Order the rows by their values, at random, and return which of them are held out."""
-    assert table.outcome is not None
-    labels = [table.outcome] if table.weight is None else [table.outcome, table.weight]
+    labels = [table.y] if table.weight is None else [table.y, table.weight]
     order, starts = shuffle_rows([*table.columns.values(), table.prediction], labels, settings.random_state)
     positions = np.append(np.flatnonzero(starts), len(order))
     cut = int(positions[np.argmin(np.abs(positions - settings.held_out * len(order)))])
@@ -186,9 +183,8 @@ def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
 
 def _level_rows(table: Table, held: BoolArray, settings: SwapSettings) -> LevelRows:
     """Divide the scores into levels, and scale residuals so that their squares are finite."""
-    assert table.outcome is not None
     edges = level_edges(table.prediction, np.ones(len(table)), settings.levels, settings.min_rows)
-    residual = table.outcome - table.prediction
+    residual = table.y - table.prediction
     unit = 1.0 if table.schema.task == "binary" else float(np.abs(residual).max()) or 1.0
     weight = np.ones(len(table)) if table.weight is None else table.weight / table.weight.mean()
     level = np.searchsorted(edges, table.prediction).astype(np.int32)
@@ -262,53 +258,44 @@ class _Evaluation:
 
     def _witness(self, own: IntArray, name: str, every: IntArray, *, tested: bool, level: int | None = None) -> Witness:
         """Evaluate the witness of a level with rows ``every`` on its held-out rows ``own``."""
-        rows, p = self.rows, self.table.prediction[own]
-        g, e, w, unit = self.shift[own], rows.residual[own], rows.weight[own], rows.unit
-        low, high = (float(end(self.table.prediction[every])) for end in (np.min, np.max))
+        unit, scores = self.rows.unit, self.table.prediction
+        low, high = (float(end(scores[every])) for end in (np.min, np.max))
         if not tested:
             rule = f"not tested: {len(every) - len(own)} training rows, {len(own)} held-out rows"
             return Witness(name, low, high, len(every), len(own), *(math.nan,) * 9, tested=False, rule=rule)
-        predicted = float(np.average(p, weights=w))
+        p, g, e, w, variance = self._values(own)
+        predicted, error = (float(np.average(values, weights=w)) for values in (p, e))
         gain = weighted_mean(g * (2 * e - g), w)
         violation, size = (float(np.average(values, weights=w)) for values in (g * e, g * g))
         spread = math.sqrt(size * float(np.average(e * e, weights=w)))
+        p_value, mde = 1.0, math.nan
+        if g.any():
+            real = self.table.schema.task == "regression"
+            p_value = mean_pvalue(g * e, w) if real else sum_pvalue(w * g, p, float((w * g * e).sum()))
+        if size > 0:
+            noise = math.sqrt(float((w * w * g * g * variance).sum()))
+            reach = inference.normal_quantile(2 * self.settings.alpha / (1 + int(self.tested.sum()))) + inference.Z_POWER
+            mde = reach * noise / math.sqrt(float((w * g * g).sum()) * float(w.sum())) * unit
         return Witness(
-            name, low, high, len(every), len(own), predicted, predicted + float(np.average(e, weights=w)) * unit,
+            name, low, high, len(every), len(own), predicted, predicted + error * unit,
             gain.value * unit**2, gain.error * unit**2, violation * unit**2, violation / spread if spread > 0 else 0.0,
-            self._p_value(own), math.nan, self._minimum_detectable_effect(own), tested=True,
-            rule="" if level is None else self.search.describe(level, own, rows, self.shift),
+            p_value, math.nan, mde, tested=True,
+            rule="" if level is None else self.search.describe(level, own, self.rows, self.shift),
         )  # fmt: skip
 
-    def _p_value(self, own: IntArray) -> float:
-        g, e, w = self.shift[own], self.rows.residual[own], self.rows.weight[own]
-        if not g.any():
-            return 1.0
-        if self.table.schema.task == "regression":
-            return mean_pvalue(g * e, w)
-        return sum_pvalue(w * g, self.table.prediction[own], float((w * g * e).sum()))
-
-    def _variance(self, own: IntArray) -> FloatArray:
-        """Return the variance of each residual: by the score, or its square for a real outcome."""
-        p = self.table.prediction[own]
-        return self.rows.residual[own] ** 2 if self.table.schema.task == "regression" else p * (1 - p)
-
-    def _minimum_detectable_effect(self, own: IntArray) -> float:
-        """Return the shift in the direction of the witness that is detected with 80% power (root mean square)."""
-        g, w = self.shift[own], self.rows.weight[own]
-        size = float((w * g * g).sum())
-        if size == 0:
-            return math.nan
-        noise = math.sqrt(float((w * w * g * g * self._variance(own)).sum()))
-        reach = inference.normal_quantile(2 * self.settings.alpha / (1 + int(self.tested.sum()))) + inference.Z_POWER
-        return reach * noise / math.sqrt(size * float(w.sum())) * self.rows.unit
+    def _values(self, own: IntArray) -> tuple[FloatArray, ...]:
+        """Return score, shift, residual and weight of some rows, and the variance of the residual."""
+        p, residual = self.table.prediction[own], self.rows.residual[own]
+        variance = residual**2 if self.table.schema.task == "regression" else p * (1 - p)
+        return p, self.shift[own], residual, self.rows.weight[own], variance
 
     def _k2(self) -> tuple[float, float]:
         """Sum squared violations of witnesses of norm 1, weighted by level; return also the expected sum under noise."""
         own = np.flatnonzero(self.held)
-        g, e, w, level = self.shift[own], self.rows.residual[own], self.rows.weight[own], self.rows.level[own]
+        _, g, e, w, variance = self._values(own)
         size, violation, noise = (
-            np.bincount(level, values, self.rows.levels)
-            for values in (w * g * g, w * g * e, w * w * g * g * self._variance(own))
+            np.bincount(self.rows.level[own], values, self.rows.levels)
+            for values in (w * g * g, w * g * e, w * w * g * g * variance)
         )
         nonzero = size > 0
         scale = self.rows.unit**2 / float(w.sum())

@@ -37,6 +37,11 @@ def shorten(name: str, width: int = MAX_NAME_WIDTH) -> str:
     return clean if len(clean) <= width else f"{clean[: width // 2 - 1]}…{clean[-(width // 2) :]}"
 
 
+def significance_level(alpha: float) -> str:
+    """Format the level of a test, such as "5%"."""
+    return f"{alpha:.3g}" if alpha < 0.001 else f"{100 * alpha:g}%"
+
+
 def describe_error(finding: Finding) -> str:
     """Describe the calibration error of a segment: as a ratio if that is meaningful, else as a difference.
 
@@ -63,29 +68,6 @@ def is_possible_shift(audit: Audit, shift: float, expected: float) -> bool:
     return audit.schema.task == "regression" or shift <= max(expected, 1 - expected)
 
 
-def verdict(audit: Audit) -> str:
-    """Return the result in one sentence."""
-    if not audit.tested:
-        return f"nothing could be tested: no segment has {min_tested_rows(audit):,} rows"
-    start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
-    alpha = audit.settings.alpha
-    level = f"{alpha:.3g}" if alpha < 0.001 else f"{100 * alpha:g}%"
-    count = f"{audit.rejected:,} of {audit.tested:,} segments at {level} ({ADJUSTMENTS[audit.settings.adjust]})"
-    worst = audit.finding(0)
-    return f"{start}: {count}, worst {shorten(worst.segment, 200)}: {describe_error(worst)}"
-
-
-def finding_line(finding: Finding) -> str:
-    """Return the most important numbers of one segment on one line."""
-    interval = f"{number(finding.ratio_low)} to {number(finding.ratio_high)}"
-    tail = f"adjusted p {number(finding.p_adjusted, 2)}" if finding.testable else finding.note
-    return (
-        f"<{shorten(finding.segment, 80)}: {finding.n:,} rows, observed {number(finding.observed)}, "
-        f"expected {number(finding.expected)}, ratio {number(finding.ratio)} ({interval}), "
-        f"{number(finding.sigma)} sigma, {tail}>"
-    )
-
-
 def table_rows(findings: list[Finding]) -> list[tuple[str, ...]]:
     """Return the cells of the table of findings."""
     return [
@@ -108,7 +90,7 @@ def headings(audit: Audit) -> tuple[str, ...]:
     return tuple(f"{100 * (1 - audit.settings.alpha):g}% interval" if "%" in name else name for name in HEADINGS)
 
 
-def notes(audit: Audit) -> list[str]:
+def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
     """Return remarks on what the numbers do not show: rows set aside, segments not tested, power."""
     lines = []
     if audit.schema.task == "binary" and PERCENT_RATIOS[0] <= audit.overall.ratio <= PERCENT_RATIOS[1]:
@@ -118,7 +100,7 @@ def notes(audit: Audit) -> list[str]:
         possible = is_possible_shift(audit, overall.mde, overall.expected)
         shift = f"a shift of {number(overall.mde, 2)}" if possible else "too few rows: no shift"
         lines.append(f"{shift} over all rows would have been found with 80% power")
-    if audit.thin:
+    if audit.thin and count_thin:
         has = " has" if audit.thin == 1 else "s have"
         lines.append(f"not tested: {audit.thin:,} segment{has} fewer than {audit.settings.min_rows:,} rows")
     if audit.dropped:
@@ -154,26 +136,6 @@ def aligned_lines(rows: list[tuple[str, ...]], left: tuple[int, ...] = (0,)) -> 
         ).rstrip()
         for row in rows
     ]
-
-
-def audit_page(audit: Audit, count: int = 8) -> str:
-    """Return the verdict, the worst segments and the notes for a terminal."""
-    rows = [headings(audit), *table_rows(_shown(audit, count))]
-    lines = aligned_lines([(shorten(row[0]), *row[1:]) for row in rows])
-    return "\n".join([audit.verdict, "", *lines, "", *notes(audit)]).rstrip()
-
-
-def _shown(audit: Audit, count: int) -> list[Finding]:
-    """Return the worst segments, and the finding over all rows if it is not among them."""
-    worst = audit.worst(count)
-    return worst if any(finding.segment == audit.overall.segment for finding in worst) else [*worst, audit.overall]
-
-
-def audit_html(audit: Audit, count: int = 10) -> str:
-    """Return the same for a notebook."""
-    shown = _shown(audit, count)
-    rejected = [finding.testable and finding.p_adjusted <= audit.settings.alpha for finding in shown]
-    return html_page(audit.verdict, headings(audit), table_rows(shown), rejected, notes(audit))
 
 
 def html_page(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.text import aligned_lines, excluded_lines, html_page, number, shorten
+from trueup.audits.text import aligned_lines, excluded_lines, html_page, number, shorten, significance_level
 from trueup.data.bins import format_date
 from trueup.data.columns import frame_like, to_jsonable
 from trueup.errors import ArgumentError
@@ -45,18 +45,6 @@ class LevelRows:
     residual: FloatArray
     train: IntArray
     unit: float
-
-
-class WitnessSearch(Protocol):
-    """A class of functions, and the squared-error regression over it."""
-
-    name: str
-
-    def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
-        """Fit the residuals of the training rows of each level; return the fitted shift of every row."""
-
-    def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:
-        """Describe the witness of a level, given its held-out rows ``own``."""
 
 
 def _signed(value: float, unit: float) -> str:
@@ -273,7 +261,7 @@ class Witness:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; values that are not finite become None."""
-        return {name: to_jsonable(value) for name, value in dataclasses.asdict(self).items()}
+        return dict(to_jsonable(dataclasses.asdict(self)))
 
     def __repr__(self) -> str:
         tail = f"adjusted p {number(self.p_adjusted, 2)}, {shorten(self.rule, 120)}" if self.tested else self.rule
@@ -365,10 +353,9 @@ class SwapRegret:
     @property
     def verdict(self) -> str:
         """The result in one sentence."""
-        learner, alpha = self.settings.learner, self.settings.alpha
+        learner, level = self.settings.learner, significance_level(self.settings.alpha)
         if not self.tested:
             return "nothing could be tested: no score level has enough training rows and held-out rows"
-        level = f"{alpha:.3g}" if alpha < 0.001 else f"{100 * alpha:g}%"
         family = f"{self.rejected} of {self.tested} score level{'' if self.tested == 1 else 's'} at {level} (Holm)"
         overall = f"all together p = {number(self.p_value, 2)}"
         if not self.miscalibrated:
@@ -387,10 +374,10 @@ class SwapRegret:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: verdict, settings, and witnesses, worst first."""
         summary = ("verdict", "miscalibrated", "rows", "tested", "rejected", "k2", "k2_noise", "unlabelled", "weightless")
-        roles = {name: getattr(self.schema, name) for name in ("task", "outcome", "prediction", "weight")}
+        roles = ("task", "outcome", "prediction", "weight")
         return {
             **{name: to_jsonable(getattr(self, name)) for name in summary},
-            "roles": {name: list(role) if isinstance(role, tuple) else role for name, role in roles.items()},
+            "roles": {name: to_jsonable(getattr(self.schema, name)) for name in roles},
             "features": [feature.name for feature in self.schema.features],
             "settings": dataclasses.asdict(self.settings),
             "left_out": dict(self.left_out),

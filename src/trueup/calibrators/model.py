@@ -263,7 +263,7 @@ class Model:
         """
         check_integer("threads", threads, 1, optional=True)
         if engine_of(data) in ("spark", "dask"):
-            from trueup.cluster.predict import predict_cluster_frame
+            from trueup.cluster.partitions import predict_cluster_frame
 
             return cast("FloatArray", predict_cluster_frame(self, data, threads))
         return self.predict_table(read_like(data, self.schema), threads=threads)

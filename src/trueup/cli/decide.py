@@ -17,7 +17,7 @@ from trueup.audits.text import number, shorten
 from trueup.cli import console, io
 from trueup.cli.next_steps import PICTURES, after_decide
 from trueup.cli.output import TextTable, show_page
-from trueup.data.export import format_to_write
+from trueup.data.chunks import format_to_write
 from trueup.data.frame import read
 from trueup.data.scan import find_files
 from trueup.data.sql import column_names

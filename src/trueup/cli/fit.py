@@ -24,7 +24,7 @@ from trueup.cli.output import (
 )
 from trueup.cli.parser import METHODS
 from trueup.cli.predict import model_columns, text_columns
-from trueup.data.export import format_to_write
+from trueup.data.chunks import format_to_write
 from trueup.data.scan import find_files
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
 from trueup.modelfile import load, save

@@ -15,8 +15,8 @@ import numpy as np
 
 from trueup.cli import console
 from trueup.data.bins import DEFAULT_BINS
+from trueup.data.chunks import add_columns, format_to_write
 from trueup.data.columns import ColumnSource, RawColumn, open_mapping
-from trueup.data.export import add_columns, format_to_write
 from trueup.data.frame import read
 from trueup.data.scan import FORMATS, find_files, scan
 from trueup.data.sql import column_names, quote, read_files
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from trueup._types import FloatArray
-    from trueup.data.export import MakeColumns
+    from trueup.data.chunks import MakeColumns
     from trueup.data.scan import Scan
     from trueup.data.table import Table
 

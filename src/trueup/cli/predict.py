@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_predict
 from trueup.cli.output import model_notes
-from trueup.data.chunks import ChunkSettings
-from trueup.data.export import format_to_write
+from trueup.data.chunks import ChunkSettings, format_to_write
 from trueup.data.frame import RowPosition, read_like
 from trueup.data.scan import parse_memory
 from trueup.data.table import sort_levels

@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,46 +38,6 @@ MAX_MESSAGE_BYTES = 1 << 30
 SILENT = "gave no sign of life"
 
 
-class Communicator(Protocol):
-    """The workers of one run, each of which holds some of the rows.
-
-    All workers must make the same calls in the same order; all receive the same results, to the last bit.
-    ``threads`` is the number of threads that this worker may use; 0 means one per core. ``addresses`` are the host and a
-    free port of each worker, by rank, for the connections of the learner.
-    """
-
-    rank: int
-    size: int
-    threads: int
-    addresses: Sequence[tuple[str, int]]
-
-    def all_reduce_sum(self, own: Any) -> FloatArray:
-        """Return the sum of the arrays of all workers."""
-
-    def all_reduce_max(self, own: Any) -> FloatArray:
-        """Return the elementwise maximum of the arrays of all workers."""
-
-
-class SingleProcess:
-    """The communicator of a process that holds all rows."""
-
-    rank = 0
-    size = 1
-    threads = 0
-    addresses: Sequence[tuple[str, int]] = ()
-
-    def all_reduce_sum(self, own: Any) -> FloatArray:
-        """Return the array itself."""
-        return np.asarray(own, np.float64)
-
-    def all_reduce_max(self, own: Any) -> FloatArray:
-        """Return the array itself."""
-        return np.asarray(own, np.float64)
-
-
-SINGLE_PROCESS = SingleProcess()
-
-
 @dataclass(frozen=True)
 class Timeouts:
     """How long workers wait for each other, in seconds."""
@@ -90,8 +50,13 @@ class Timeouts:
 DEFAULT_TIMEOUTS = Timeouts()
 
 
-class SocketCommunicator:
-    """Connects a worker to all others through the worker of rank 0, which listens at ``hub``; all know the ``token``.
+class Communicator:
+    """The workers of one run, each of which holds some of the rows; by default this process holds all of them.
+
+    All workers must make the same calls in the same order; all receive the same results, to the last bit. They connect to
+    the worker of rank 0, which listens at ``hub``, and all know the ``token``. ``threads`` is the number of threads that
+    this worker may use; 0 means one per core. ``addresses`` are the host and a free port of each worker, by rank, for the
+    connections of the learner.
 
     ``on_loss`` is called with a message, in another thread, if a worker is lost. It must end the process if the main thread
     may be waiting elsewhere, since LightGBM cannot be interrupted. All-reduce calls raise `LostWorkerError` afterwards.
@@ -99,14 +64,14 @@ class SocketCommunicator:
 
     def __init__(
         self,
-        rank: int,
-        size: int,
-        hub: tuple[str, int],
-        token: str,
-        on_loss: Callable[[str], None],
+        rank: int = 0,
+        size: int = 1,
+        hub: tuple[str, int] = ("", 0),
+        token: str = "",
+        on_loss: Callable[[str], None] = lambda _message: None,
         *,
         addresses: Sequence[tuple[str, int]] = (),
-        threads: int = 1,
+        threads: int = 0,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self.rank, self.size, self.threads, self.addresses = rank, size, threads, addresses
@@ -116,11 +81,10 @@ class SocketCommunicator:
         self._peers: dict[int, _Peer] = {}
         if size == 1:
             return
-        secret = token.encode()
         if rank == 0:
-            connections = _accept_workers(hub, size, secret, timeouts)
+            connections = _accept_workers(hub, size, token.encode(), timeouts)
         else:
-            connections = {0: _connect_to_hub(hub, rank, size, secret, timeouts)}
+            connections = {0: _connect_to_hub(hub, rank, size, token.encode(), timeouts)}
         for peer_rank, connection in connections.items():
             connection.settimeout(timeouts.silent)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are small, and all workers wait
@@ -146,8 +110,7 @@ class SocketCommunicator:
             deadline = time.monotonic() + CLOSE_SECONDS
             for peer in self._peers.values():
                 peer.closed.wait(max(deadline - time.monotonic(), 0.0))
-        for peer in self._peers.values():
-            peer.close()
+        self.abort()
 
     def abort(self) -> None:
         """Disconnect at once: the others will report a lost worker."""
@@ -156,6 +119,8 @@ class SocketCommunicator:
             peer.close()
 
     def _all_reduce(self, kind: int, own: Any) -> FloatArray:
+        if self.size == 1:
+            return np.asarray(own, np.float64)
         array = np.ascontiguousarray(own, np.float64)
         self._step += 1
         if self.rank:
@@ -231,6 +196,9 @@ class SocketCommunicator:
             other.messages.put(message)
 
 
+SINGLE_PROCESS = Communicator()
+
+
 class _Peer:
     """The worker at the other end of a connection."""
 
@@ -259,23 +227,6 @@ def _read(connection: socket.socket, size: int) -> bytes:
     return bytes(buffer)
 
 
-def _accept_workers(hub: tuple[str, int], size: int, token: bytes, timeouts: Timeouts) -> dict[int, socket.socket]:
-    """Listen until all other workers are connected."""
-    handshakes = _Handshakes(size, token)
-    deadline = time.monotonic() + timeouts.connect
-    with socket.create_server(hub) as server:
-        server.settimeout(RETRY_SECONDS)
-        while not handshakes.complete():
-            if time.monotonic() > deadline:
-                raise LostWorkerError(f"{handshakes.abort()} did not connect within {timeouts.connect:g} s", missed=True)
-            try:
-                connection, _ = server.accept()
-            except TimeoutError:
-                continue
-            threading.Thread(target=handshakes.add, args=(connection,), daemon=True).start()
-    return handshakes.connections
-
-
 class _Handshakes:
     """The connections of workers that have identified themselves; handshakes run in threads, so that none delays others."""
 
@@ -284,20 +235,14 @@ class _Handshakes:
         self._size, self._token, self._open = size, token, True
         self._lock = threading.Lock()
 
-    def complete(self) -> bool:
-        """Return whether all workers are connected; later ones are rejected then."""
+    def missing(self, *, abort: bool) -> list[str]:
+        """Return the workers that are not connected. If there are none, or to abort, later ones are rejected."""
         with self._lock:
-            self._open = len(self.connections) < self._size - 1
-            return not self._open
-
-    def abort(self) -> str:
-        """Close all connections; return which workers are missing."""
-        with self._lock:
-            self._open = False
-            for connection in self.connections.values():
-                connection.close()
             missing = [str(rank + 1) for rank in range(1, self._size) if rank not in self.connections]
-        return f"worker {', '.join(missing)} of {self._size}"
+            self._open = bool(missing) and not abort
+            for connection in self.connections.values() if missing and abort else ():
+                connection.close()
+        return missing
 
     def add(self, connection: socket.socket) -> None:
         """Read who connects, and keep the connection if it is a worker of this run."""
@@ -315,6 +260,22 @@ class _Handshakes:
                 self.connections[rank] = connection
         except OSError:
             connection.close()
+
+
+def _accept_workers(hub: tuple[str, int], size: int, token: bytes, timeouts: Timeouts) -> dict[int, socket.socket]:
+    """Listen until all other workers are connected."""
+    handshakes = _Handshakes(size, token)
+    deadline = time.monotonic() + timeouts.connect
+    with socket.create_server(hub) as server:
+        server.settimeout(RETRY_SECONDS)
+        while missing := handshakes.missing(abort=(late := time.monotonic() > deadline)):
+            if late:
+                who = f"worker {', '.join(missing)} of {size}"
+                raise LostWorkerError(f"{who} did not connect within {timeouts.connect:g} s", missed=True)
+            with contextlib.suppress(TimeoutError):
+                connection, _ = server.accept()
+                threading.Thread(target=handshakes.add, args=(connection,), daemon=True).start()
+    return handshakes.connections
 
 
 def _connect_to_hub(hub: tuple[str, int], rank: int, size: int, token: bytes, timeouts: Timeouts) -> socket.socket:

@@ -7,14 +7,16 @@ import pickle
 import secrets
 import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlparse
 
+import numpy as np
+
 from trueup._optional import require
-from trueup.cluster.partitions import ClusterFrame, ShuffledRecords
+from trueup.cluster.partitions import ClusterFrame, ShuffledRecords, check_columns, predict_rows, required_columns
 from trueup.cluster.worker import (
     GRACE_SECONDS,
     WorkerAddress,
@@ -24,18 +26,20 @@ from trueup.cluster.worker import (
     root_cause,
     run_worker,
 )
+from trueup.data.frame import RowPosition
 from trueup.data.spill import PREFIX, TableSpill
 from trueup.errors import ArgumentError, ColumnError, LostWorkerError, MissingPackageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from trueup.cluster.communicator import Communicator
+    from trueup.cluster.partitions import Add, Split, Work, WorkerFunction
     from trueup.data.table import Table
 
 T = TypeVar("T")
 
 POLL_SECONDS = 0.2  # between two looks at the tasks
+UNTYPED = "object"  # the NumPy type that does not determine the kind of a column
 
 
 class DaskFrame(ClusterFrame):
@@ -57,14 +61,7 @@ class DaskFrame(ClusterFrame):
         self.has_workers = active_client() is not None
         check_workers()
 
-    def map_reduce(
-        self,
-        work: Callable[[Any, int], T],
-        add: Callable[[T, T], T],
-        columns: Sequence[str],
-        *,
-        ordered: bool = True,  # noqa: ARG002
-    ) -> T:
+    def map_reduce(self, work: Work[T], add: Add[T], columns: Sequence[str], *, ordered: bool = True) -> T:  # noqa: ARG002
         """Call ``work`` on every partition; add results of neighbours in pairs."""
         import dask
 
@@ -74,13 +71,7 @@ class DaskFrame(ClusterFrame):
         with dask_errors():
             return total.compute()  # type: ignore[no-any-return]
 
-    def shuffle(
-        self,
-        split: Callable[[Any, int], tuple[T, Mapping[int, bytes]]],
-        add: Callable[[T, T], T],
-        columns: Sequence[str],
-        partitions: int,
-    ) -> tuple[T, DaskShuffledRecords]:
+    def shuffle(self, split: Split[T], add: Add[T], columns: Sequence[str], partitions: int) -> tuple[T, ShuffledRecords]:
         """Move the records to new partitions by Dask's own shuffle of few large binary values."""
         import dask
         import dask.dataframe as dd
@@ -101,18 +92,15 @@ class DaskFrame(ClusterFrame):
                 frame = part.compute()
             yield frame
 
-    def run_workers(
-        self,
-        prepare: Callable[[Any, int], Table],
-        work: Callable[[Table, Sequence[int], Communicator], T],
-        columns: Sequence[str],
-    ) -> T:
+    def run_workers(self, prepare: Work[Table], work: WorkerFunction[T], columns: Sequence[str]) -> T:
         """Run one worker on each Dask worker that holds partitions, at the same time; see `ClusterFrame.run_workers`.
 
         A persisted frame is used in place; otherwise consecutive partitions go to the same worker, the same way each time.
         Rows are spilled to the temporary directories of the Dask workers (``local_directory``), which Dask deletes if a
         worker is killed.
         """
+        import dask
+
         client = active_client()
         if client is None:
             raise ArgumentError(
@@ -124,7 +112,12 @@ class DaskFrame(ClusterFrame):
         tasks: list[Any] = []
         try:
             with dask_errors():
-                tasks += _submit_spills(client, self._delayed_partitions(columns), _SpillPartition(prepare, run_id), homes)
+                # Each partition on its worker; at most as many are in memory as tasks run at a time.
+                call, delayed = _shared(partial(_spill_partition, prepare, run_id)), []
+                for number, part in enumerate(self._delayed_partitions(columns)):
+                    with dask.annotate(workers=[homes[number]], allow_other_workers=False):
+                        delayed.append(dask.delayed(_call, pure=False)(call, part, number))
+                tasks += client.compute(delayed)
                 spills: dict[str, list[TableSpill]] = {}
                 for home, spill in _wait_for_results(client, tasks, homes, job):
                     spills.setdefault(home, []).append(spill)
@@ -153,7 +146,7 @@ class DaskShuffledRecords(ShuffledRecords):
     def __init__(self, records: Any) -> None:
         self.records = records
 
-    def map_reduce(self, work: Callable[[list[bytes], int], T], add: Callable[[T, T], T]) -> T:
+    def map_reduce(self, work: Callable[[list[bytes], int], T], add: Add[T]) -> T:
         """Call ``work`` on every partition; add the results in pairs of neighbours."""
         import dask
 
@@ -227,7 +220,7 @@ def _call(opaque: _Opaque, *args: Any) -> Any:
     return opaque.function(*args)
 
 
-def _sum_in_pairs(values: list[Any], add: Callable[[Any, Any], Any]) -> Any:
+def _sum_in_pairs(values: list[Any], add: Add[Any]) -> Any:
     """Add delayed values in pairs of neighbours."""
     import dask
 
@@ -259,7 +252,7 @@ def _call_on_records(opaque: _Opaque, records: Any, key: int) -> Any:
     return opaque.function(records.sort_values("part")["data"].tolist(), key) if len(records) else None
 
 
-def _add_unless_none(add: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+def _add_unless_none(add: Add[Any], a: Any, b: Any) -> Any:
     return add(a, b) if a is not None and b is not None else b if a is None else a
 
 
@@ -280,38 +273,20 @@ def _assign_homes(client: Any, frame: Any) -> list[str]:
     return [homes[number] for number in range(count)]
 
 
-@dataclass(frozen=True)
-class _SpillPartition:
-    """Spills a partition on the worker that runs the task; returns the worker's address and the spill."""
+def _spill_partition(prepare: Work[Table], run_id: str, part: Any, number: int) -> tuple[str, TableSpill]:
+    """Spill a partition on the worker that runs the task; return the worker's address and the spill."""
+    from distributed import get_worker
 
-    prepare: Callable[[Any, int], Table]
-    run_id: str
-
-    def __call__(self, part: Any, number: int) -> tuple[str, TableSpill]:
-        from distributed import get_worker
-
-        worker, is_stopped = get_worker(), _stop_check()
-        spill = TableSpill.create(worker.local_directory, self.run_id)
-        try:
-            spill.add(self.prepare(part, number))
-            if is_stopped():
-                spill.close()
-        except BaseException:
+    worker, is_stopped = get_worker(), _stop_check()
+    spill = TableSpill.create(worker.local_directory, run_id)
+    try:
+        spill.add(prepare(part, number))
+        if is_stopped():
             spill.close()
-            raise
-        return worker.address, spill
-
-
-def _submit_spills(client: Any, parts: Sequence[Any], spill: _SpillPartition, homes: Sequence[str]) -> list[Any]:
-    """Spill each partition on its worker; at most as many are in memory as tasks run at a time."""
-    import dask
-
-    call = _shared(spill)
-    tasks = []
-    for number, part in enumerate(parts):
-        with dask.annotate(workers=[homes[number]], allow_other_workers=False):
-            tasks.append(dask.delayed(_call, pure=False)(call, part, number))
-    return list(client.compute(tasks))
+    except BaseException:
+        spill.close()
+        raise
+    return worker.address, spill
 
 
 def _reserve_address() -> WorkerAddress:
@@ -385,3 +360,25 @@ def _task_error(task: Any) -> BaseException | None:
 def _delete_spills(run_id: str, dask_worker: Any = None) -> None:
     for directory in Path(dask_worker.local_directory).glob(f"{PREFIX}{run_id}*"):
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def predict_frame(model: Any, frame: Any, threads: int) -> Any:
+    """Return the corrected predictions of a Dask frame, when they are computed."""
+    import pandas as pd
+
+    schema, empty = model.schema, frame._meta
+    names = [name for name in required_columns(schema) if name in empty.columns]
+    check_columns(schema, empty[names], [name for name in names if empty[name].dtype == UNTYPED])
+    check_workers()
+    meta = pd.DataFrame({name: np.empty(0) for name in schema.score_names}, index=empty.index)
+    meta = meta[schema.score_names[0]] if len(schema.score_names) == 1 else meta
+    return frame[names].map_partitions(_predict_partition, model, threads, meta=meta)
+
+
+def _predict_partition(part: Any, model: Any, threads: int, partition_info: Any = None) -> Any:
+    import pandas as pd
+
+    names, number = model.schema.score_names, None if partition_info is None else partition_info["number"]
+    scores = predict_rows(model, part, threads, RowPosition(0, number))
+    frame = pd.DataFrame(scores, columns=list(names), index=part.index)
+    return frame[names[0]] if len(names) == 1 else frame

@@ -5,21 +5,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trueup.cluster.communicator import SINGLE_PROCESS
-from trueup.cluster.partitions import PartitionedTable
-from trueup.data.chunks import open_scan
+from trueup.data.chunks import ScanReader, open_scan
 from trueup.data.spill import TableSpill
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from trueup._types import FloatArray
-    from trueup.cluster.communicator import Communicator
-    from trueup.data.chunks import ScanReader
+    from trueup.cluster.partitions import Add, Work, WorkerFunction
     from trueup.data.scan import Scan
     from trueup.data.table import Table
 
@@ -29,52 +25,24 @@ T = TypeVar("T")
 MMAP_THRESHOLD, TRIM_THRESHOLD, FIT_BYTES, DEFAULT_BYTES = -3, -1, 1 << 20, 1 << 25
 
 
-@contextlib.contextmanager
-def open_scan_partitions(scan: Scan, **roles: Any) -> Iterator[ScanPartitions]:
+def open_scan_partitions(scan: Scan, **roles: Any) -> contextlib.AbstractContextManager[ScanPartitions]:
     """Open the rows of a scan, with the roles that `trueup.data.chunks.open_scan` takes."""
-    with open_scan(scan, **roles) as reader:
-        yield ScanPartitions(
-            reader.schema, reader.roles, reader.left_out, reader.rows, reader.memory_budget, reader.spill_directory, reader
-        )
+    return open_scan(scan, ScanPartitions, **roles)
 
 
-@dataclass(frozen=True, eq=False)
-class ScanPartitions(PartitionedTable):
+class ScanPartitions(ScanReader):
     """Rows of files in partitions of 50,000: results per partition depend on the files, not on the memory budget."""
 
-    reader: ScanReader
-
-    @property
-    def discrete_outcomes(self) -> bool:
-        """Whether every outcome is 0 or 1, or a class."""
-        return self.reader.discrete_outcomes
-
-    def iter_tables(self) -> Iterator[Table]:
-        """Read the files chunk by chunk."""
-        return self.reader.iter_tables()
-
-    def values(self, name: str) -> tuple[FloatArray, bool]:
-        """Return a column or a random sample of it, and whether it is complete."""
-        return self.reader.values(name)
-
-    def distinct(self, name: str, most: int, *, days: bool = False) -> FloatArray:
-        """Return the distinct values of a column."""
-        return self.reader.distinct(name, most, days=days)
-
-    def has_missing(self, name: str) -> bool:
-        """Return whether some row has no value in a column."""
-        return self.reader.has_missing(name)
-
-    def map_reduce(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
-        """Apply ``work`` to every partition and add the results."""
+    def map_reduce(self, work: Work[T], add: Add[T]) -> T:
+        """Call ``work`` with the Table and the number of each partition; add the results."""
         total: T | None = None
-        for number, table in enumerate(self.reader.iter_partitions()):
+        for number, table in enumerate(self.iter_partitions()):
             result = work(table, number)
             total = result if total is None else add(total, result)
         assert total is not None  # a scan has rows
         return total
 
-    def run_workers(self, work: Callable[[Table, Sequence[int], Communicator], T]) -> T:
+    def run_workers(self, work: WorkerFunction[T]) -> T:
         """Run ``work`` in this process, on all rows: columns are mapped from files, which are written once."""
         table, sizes = self._mapped_table
         with _return_freed_memory():
@@ -84,7 +52,7 @@ class ScanPartitions(PartitionedTable):
     def _mapped_table(self) -> tuple[Table, list[int]]:
         hint = "free disk space there, or use another directory ({spill})"
         spill = TableSpill.create(self.spill_directory, hint=hint, settings={"spill": ...})
-        for table in self.reader.iter_partitions():
+        for table in self.iter_partitions():
             spill.add(table)
         return spill.table(), spill.sizes
 

@@ -1,4 +1,4 @@
-"""Rows in partitions: the interface of cluster frames, and Tables read from their partitions with one schema.
+"""Rows in partitions: the interface of cluster frames, Tables read from their partitions with one schema, and predictions.
 
 A cluster frame has three operations: `map_reduce` (each partition by itself, results added), `shuffle` (records move to new
 partitions) and `run_workers` (all partitions at the same time, in workers that communicate).
@@ -8,33 +8,40 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add as plus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from trueup._optional import require
-from trueup.data.columns import engine_of
-from trueup.data.frame import RowPosition, read_labelled
+from trueup.data.columns import check_kind, engine_of, open_source
+from trueup.data.frame import RowPosition, read_labelled, read_like
 from trueup.data.profile import TableProfile, assign_roles
 from trueup.data.scan import row_memory
+from trueup.data.spill import temporary_directory
 from trueup.data.table import Table
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from trueup._types import FloatArray
     from trueup.cluster.communicator import Communicator
+    from trueup.cluster.files import ScanPartitions
     from trueup.data.profile import Roles
     from trueup.data.table import Schema
 
-
 T = TypeVar("T")
+Add = Callable[[T, T], T]
+Work = Callable[[Any, int], T]  # of the frame or Table of a partition and its number
+Split = Work[tuple[T, Mapping[int, bytes]]]  # a value, and records by number of their new partition
+WorkerFunction = Callable[[Table, Sequence[int], "Communicator"], T]
+PartitionedTable: TypeAlias = "ScanPartitions | FramePartitions"
 DEFAULT_MEMORY = 2 * 10**9  # bytes
 PACKAGES = {"spark": ("pyspark", "pyarrow", "pandas"), "dask": ("dask.dataframe", "distributed")}
 
@@ -50,9 +57,7 @@ class ClusterFrame(ABC):
     has_workers: bool = True  # which keep shuffled records; without, partitions are read in this process
 
     @abstractmethod
-    def map_reduce(
-        self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str], *, ordered: bool = True
-    ) -> T:
+    def map_reduce(self, work: Work[T], add: Add[T], columns: Sequence[str], *, ordered: bool = True) -> T:
         """Call ``work`` with each partition that has rows (pyarrow or pandas) and its number; add results of neighbours.
 
         If the order of addition does not matter, ``ordered=False`` may send fewer results.
@@ -63,27 +68,15 @@ class ClusterFrame(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def shuffle(
-        self,
-        split: Callable[[Any, int], tuple[T, Mapping[int, bytes]]],
-        add: Callable[[T, T], T],
-        columns: Sequence[str],
-        partitions: int,
-    ) -> tuple[T, ShuffledRecords]:
+    def shuffle(self, split: Split[T], add: Add[T], columns: Sequence[str], partitions: int) -> tuple[T, ShuffledRecords]:
         """Move the records of all rows to new partitions, in one pass over the frame.
 
-        ``split`` is called with the frame of a partition and its number; it returns a value and the records by number of
-        their new partition. The values are added up in pairs of neighbours and returned with the new partitions, which are
-        kept until they are closed.
+        The values that ``split`` returns are added up in pairs of neighbours and returned with the new partitions, which
+        are kept until they are closed.
         """
 
     @abstractmethod
-    def run_workers(
-        self,
-        prepare: Callable[[Any, int], Table],
-        work: Callable[[Table, Sequence[int], Communicator], T],
-        columns: Sequence[str],
-    ) -> T:
+    def run_workers(self, prepare: Work[Table], work: WorkerFunction[T], columns: Sequence[str]) -> T:
         """Run ``work`` in workers that hold all partitions and run at the same time; return the result of rank 0.
 
         Each worker calls ``work`` with the rows of its partitions, joined, the number of rows of each of these partitions,
@@ -95,7 +88,7 @@ class ShuffledRecords(ABC):
     """Records in new partitions, numbered from 0, kept by the workers of a cluster until they are closed."""
 
     @abstractmethod
-    def map_reduce(self, work: Callable[[list[bytes], int], T], add: Callable[[T, T], T]) -> T:
+    def map_reduce(self, work: Callable[[list[bytes], int], T], add: Add[T]) -> T:
         """Call ``work`` on the records and the number of every partition that has some; add the results in their order.
 
         Records come as one item per partition of the frame that they were moved from, in its order.
@@ -110,53 +103,6 @@ class ShuffledRecords(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-@dataclass(frozen=True, eq=False)
-class PartitionedTable(ABC):
-    """Rows in partitions, with one schema for all of them."""
-
-    schema: Schema
-    roles: Roles
-    left_out: Mapping[str, str]  # columns that are not used as features, and why
-    rows: int  # of all partitions, including rows without outcome or weight
-    memory_budget: int  # bytes that rows may occupy at once in this process
-    spill_directory: Path  # for rows beyond the budget; deleted at the end
-
-    @property
-    @abstractmethod
-    def discrete_outcomes(self) -> bool:
-        """Whether every outcome is 0 or 1, or a class."""
-
-    @abstractmethod
-    def map_reduce(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
-        """Call ``work`` with the Table and the number of each partition; add the results."""
-
-    @abstractmethod
-    def iter_tables(self) -> Iterator[Table]:
-        """Yield one Table after the other, in this process."""
-
-    @abstractmethod
-    def run_workers(self, work: Callable[[Table, Sequence[int], Communicator], T]) -> T:
-        """Run ``work`` in workers that hold all partitions; see `ClusterFrame.run_workers`."""
-
-    @abstractmethod
-    def values(self, name: str) -> tuple[FloatArray, bool]:
-        """Return a numeric, date or prediction column or a random sample of it, and whether it is complete.
-
-        Rows without outcome or weight are not included, here and in the methods below.
-        """
-
-    @abstractmethod
-    def distinct(self, name: str, most: int, *, days: bool = False) -> FloatArray:
-        """Return the distinct values of a numeric or date column (rounded down to days), NaN if one is missing.
-
-        If there are more than ``most``, only some are returned, but more than ``most``.
-        """
-
-    @abstractmethod
-    def has_missing(self, name: str) -> bool:
-        """Return whether some row has no value in a column."""
 
 
 def require_engine(engine: str) -> None:
@@ -197,19 +143,13 @@ def open_cluster_frame(
     frame: ClusterFrame, *, memory: int = DEFAULT_MEMORY, spill: Path | None = None, **roles: Any
 ) -> Iterator[FramePartitions]:
     """Profile the columns of a cluster frame in one pass, which determines the schema."""
-    from trueup.data.chunks import temporary_directory
-
     assigned = assign_roles(frame.names, **roles)
-    profile = frame.map_reduce(partial(_profile_partition, assigned), plus, assigned.columns, ordered=False)
+    profile = frame.map_reduce(partial(TableProfile.of, roles=assigned), plus, assigned.columns, ordered=False)
     schema, left_out = profile.describe(assigned)
     budget = row_memory(memory)
     with temporary_directory(spill) as directory:
         reader = PartitionReader(schema, assigned)
         yield FramePartitions(schema, assigned, left_out, profile.rows, budget, Path(directory), frame, reader, profile)
-
-
-def _profile_partition(roles: Roles, frame: Any, number: int) -> TableProfile:
-    return TableProfile.of(frame, number, roles)
 
 
 @dataclass(frozen=True)
@@ -226,23 +166,29 @@ class PartitionReader:
 
     def __call__(self, frame: Any, number: int) -> Table:
         """Read the partition of this number."""
-        if not len(frame):
-            return _empty_table(self.schema)
-        return read_labelled(frame, self.schema, self.roles.unlabelled, RowPosition(0, number))
-
-
-def _empty_table(schema: Schema) -> Table:
-    dtypes = {feature.name: np.int32 if feature.kind == "categorical" else np.float64 for feature in schema.features}
-    columns = {name: np.empty(0, dtype) for name, dtype in dtypes.items()}
-    scores = np.empty((0, len(schema.prediction)) if len(schema.prediction) > 1 else 0)
-    outcome, weight = (None if name is None else np.empty(0) for name in (schema.outcome, schema.weight))
-    return Table(schema, columns, scores, outcome, weight)
+        schema = self.schema
+        if len(frame):
+            return read_labelled(frame, schema, self.roles.unlabelled, RowPosition(0, number))
+        dtypes = {feature.name: np.int32 if feature.kind == "categorical" else np.float64 for feature in schema.features}
+        columns = {name: np.empty(0, dtype) for name, dtype in dtypes.items()}
+        scores = np.empty((0, len(schema.prediction)) if len(schema.prediction) > 1 else 0)
+        outcome, weight = (None if name is None else np.empty(0) for name in (schema.outcome, schema.weight))
+        return Table(schema, columns, scores, outcome, weight)
 
 
 @dataclass(frozen=True, eq=False)
-class FramePartitions(PartitionedTable):
-    """Rows of a cluster frame. ``profile`` has the rows of each partition, its range of scores, and a sample of rows."""
+class FramePartitions:
+    """Rows of a cluster frame, with one schema; `trueup.cluster.files.ScanPartitions` is the same for files.
 
+    ``profile`` has the rows of each partition, its range of scores, and a sample of rows.
+    """
+
+    schema: Schema
+    roles: Roles
+    left_out: Mapping[str, str]  # columns that are not used as features, and why
+    rows: int  # of all partitions, including rows without outcome or weight
+    memory_budget: int  # bytes that rows may occupy at once in this process
+    spill_directory: Path  # for rows beyond the budget; deleted at the end
     frame: ClusterFrame
     reader: PartitionReader
     profile: TableProfile
@@ -252,13 +198,11 @@ class FramePartitions(PartitionedTable):
         """Whether every outcome is 0 or 1, or a class."""
         return self.profile.discrete_outcomes
 
-    def map_reduce(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
+    def map_reduce(self, work: Work[T], add: Add[T]) -> T:
         """Call ``work`` with the Table and the number of each partition; add the results."""
         return self.frame.map_reduce(partial(_read_and_call, self.reader, work), add, self.reader.columns)
 
-    def shuffle(
-        self, split: Callable[[Table, int], tuple[T, Mapping[int, bytes]]], add: Callable[[T, T], T], partitions: int
-    ) -> tuple[T, ShuffledRecords]:
+    def shuffle(self, split: Split[T], add: Add[T], partitions: int) -> tuple[T, ShuffledRecords]:
         """Move the records of the Table of every partition to new partitions; see `ClusterFrame.shuffle`."""
         return self.frame.shuffle(partial(_read_and_call, self.reader, split), add, self.reader.columns, partitions)
 
@@ -267,41 +211,92 @@ class FramePartitions(PartitionedTable):
         for number, frame in enumerate(self.frame.iter_partitions(self.reader.columns)):
             yield self.reader(frame, number)
 
-    def run_workers(self, work: Callable[[Table, Sequence[int], Communicator], T]) -> T:
-        """Run ``work`` in workers that hold all partitions."""
+    def run_workers(self, work: WorkerFunction[T]) -> T:
+        """Run ``work`` in workers that hold all partitions; see `ClusterFrame.run_workers`."""
         return self.frame.run_workers(self.reader, work, self.reader.columns)
 
-    def values(self, name: str) -> tuple[FloatArray, bool]:
-        """Return a column or a random sample of it, and whether it is complete."""
+    def sample(self, name: str) -> tuple[FloatArray, bool]:
+        """Return a numeric, date or prediction column or a random sample of it, and whether it is complete.
+
+        Rows without outcome or weight are not included, here and in the methods below.
+        """
         sample = self.profile.sample
         return sample.columns[name], len(sample.keys) == self.profile.kept
 
-    def distinct(self, name: str, most: int, *, days: bool = False) -> FloatArray:
-        """Return the distinct values of a column."""
-        values, complete = self.values(name)
+    def distinct(self, name: str, limit: int, *, days: bool = False) -> FloatArray:
+        """Return the distinct values of a numeric or date column (rounded down to days), NaN if one is missing.
+
+        If there are more than ``limit``, only some are returned, but more than ``limit``.
+        """
+        values, complete = self.sample(name)
         if complete:
-            return _distinct(values, most, days=days)
+            return _distinct(values, limit, days=days)
         features = tuple(feature for feature in self.schema.features if feature.name == name)
         reader = replace(self.reader, schema=replace(self.schema, features=features))
-        work = partial(_read_and_call, reader, partial(_distinct_in_table, name, most, days))
-        return self.frame.map_reduce(work, partial(_merge_distinct, most), reader.columns)
+        work = partial(_read_and_call, reader, partial(_distinct_in_table, name, limit, days))
+        return self.frame.map_reduce(work, partial(_merge_distinct, limit), reader.columns)
 
     def has_missing(self, name: str) -> bool:
         """Return whether some row has no value in a column."""
         return name in self.profile.columns and self.profile.columns[name].has_missing
 
 
-def _read_and_call(reader: PartitionReader, work: Callable[[Table, int], T], frame: Any, number: int) -> T:
+def _read_and_call(reader: PartitionReader, work: Work[T], frame: Any, number: int) -> T:
     return work(reader(frame, number), number)
 
 
-def _distinct(values: FloatArray, most: int, *, days: bool) -> FloatArray:
-    return np.unique(np.floor(values) if days else values)[-(most + 3) :]  # NaN is the last of them
+def _distinct(values: FloatArray, limit: int, *, days: bool) -> FloatArray:
+    return np.unique(np.floor(values) if days else values)[-(limit + 3) :]  # NaN is the last of them
 
 
-def _distinct_in_table(name: str, most: int, days: bool, table: Table, _number: int) -> FloatArray:  # noqa: FBT001
-    return _distinct(table.columns[name], most, days=days)
+def _distinct_in_table(name: str, limit: int, days: bool, table: Table, _number: int) -> FloatArray:  # noqa: FBT001
+    return _distinct(table.columns[name], limit, days=days)
 
 
-def _merge_distinct(most: int, a: FloatArray, b: FloatArray) -> FloatArray:
-    return _distinct(np.concatenate([a, b]), most, days=False)
+def _merge_distinct(limit: int, a: FloatArray, b: FloatArray) -> FloatArray:
+    return _distinct(np.concatenate([a, b]), limit, days=False)
+
+
+def predict_cluster_frame(model: Any, data: Any, threads: int | None = None) -> Any:
+    """Return predictions that are computed lazily, partition by partition, and equal those in memory.
+
+    Those of Spark are the frame with one more column per prediction, ``p_trueup`` for a prediction ``p``. Those of Dask are
+    a Series with the index of the frame, or a DataFrame with one column per class.
+    """
+    engine = engine_of(data)
+    assert engine is not None
+    require_engine(engine)
+    if engine == "spark":
+        from trueup.cluster.spark import predict_frame
+    else:
+        from trueup.cluster.dask import predict_frame
+    return predict_frame(model, data, threads or 1)  # a task has one core, however many the machine has
+
+
+def predict_rows(model: Any, frame: Any, threads: int, position: RowPosition) -> FloatArray:
+    """Return the corrected predictions of some rows of a partition, one column per prediction."""
+    size = len(model.schema.score_names)
+    if not len(frame):
+        return np.empty((0, size))
+    scores: FloatArray = model.predict_table(read_like(frame, model.schema, position), threads=threads)
+    return scores.reshape(len(scores), size)
+
+
+def required_columns(schema: Schema) -> list[str]:
+    """Return the columns that a model reads."""
+    return list(dict.fromkeys([*schema.prediction, *(feature.name for feature in schema.features)]))
+
+
+def check_columns(schema: Schema, empty: Any, untyped: Sequence[str]) -> None:
+    """Check names and types of the columns that a model needs, in a frame without rows; ``untyped`` have any type."""
+    source = open_source(empty)
+    read_like({key: np.empty(0) for key in source.keys}, schema)  # raises if a column is missing
+    columns = {name: source.fetch(name) for name in required_columns(schema) if name not in untyped}
+    for name in schema.prediction:
+        if name in columns and columns[name].kind in ("text", "date"):
+            raise DataError(
+                f"prediction column {name!r} must hold numbers; got {columns[name].kind}s", hint="convert the column first"
+            )
+    for feature in schema.features:
+        if feature.name in columns:
+            check_kind(columns[feature.name], feature)

@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from trueup.cluster.communicator import SILENT
-from trueup.cluster.partitions import ClusterFrame, ShuffledRecords, require_engine
+from trueup.cluster.partitions import (
+    ClusterFrame,
+    ShuffledRecords,
+    check_columns,
+    predict_rows,
+    require_engine,
+    required_columns,
+)
 from trueup.cluster.worker import (
     RESUME_HINT,
     WorkerAddress,
@@ -34,13 +41,14 @@ from trueup.cluster.worker import (
     root_cause,
     run_worker,
 )
+from trueup.data.frame import RowPosition
 from trueup.data.spill import TableSpill
 from trueup.errors import ArgumentError, ColumnError, LostWorkerError, MissingPackageError, TrueupError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from trueup.cluster.communicator import Communicator
+    from trueup.cluster.partitions import Add, Split, Work, WorkerFunction
     from trueup.data.table import Table
 
 T = TypeVar("T")
@@ -52,6 +60,7 @@ PART, HOME = "trueup:part", "trueup:home"  # columns of rows that move to anothe
 EXECUTOR_SECONDS = 30.0  # for the first executors to start
 MEMORY_HINT = "did it run out of memory? See its log; smaller partitions need less"
 UINT32 = 0xFFFFFFFF
+UNTYPED = "null"  # the Arrow type that does not determine the kind of a column
 # Spark's types, and the Arrow types that are read in the same way.
 ARROW_TYPES = {
     "byte": "int8", "short": "int16", "integer": "int32", "long": "int64", "float": "float32", "double": "float64",
@@ -80,9 +89,7 @@ class SparkFrame(ClusterFrame):
         self.names = tuple(frame.columns)
         self._partitions: int | None = None  # known after the first pass
 
-    def map_reduce(
-        self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str], *, ordered: bool = True
-    ) -> T:
+    def map_reduce(self, work: Work[T], add: Add[T], columns: Sequence[str], *, ordered: bool = True) -> T:
         """Call ``work`` on every partition; add results of neighbours in pairs, most of them on the cluster.
 
         The number of partitions is not known before the first pass, which adds results of partitions that are 16 apart.
@@ -99,13 +106,7 @@ class SparkFrame(ClusterFrame):
         self._partitions = max(part for _, part, _ in rows) + 1
         return _unpack(_sum_packed(add, [data for _, _, data in rows]))  # type: ignore[no-any-return]
 
-    def shuffle(
-        self,
-        split: Callable[[Any, int], tuple[T, Mapping[int, bytes]]],
-        add: Callable[[T, T], T],
-        columns: Sequence[str],
-        partitions: int,
-    ) -> tuple[T, SparkShuffledRecords]:
+    def shuffle(self, split: Split[T], add: Add[T], columns: Sequence[str], partitions: int) -> tuple[T, ShuffledRecords]:
         """Move the records to new partitions: few large binary values, which Spark moves without looking inside.
 
         Spark places them by a hash of their number, so that a task may hold several new partitions, or none. Small
@@ -127,12 +128,7 @@ class SparkFrame(ClusterFrame):
             shuffled.close()
             raise
 
-    def run_workers(
-        self,
-        prepare: Callable[[Any, int], Table],
-        work: Callable[[Table, Sequence[int], Communicator], T],
-        columns: Sequence[str],
-    ) -> T:
+    def run_workers(self, prepare: Work[Table], work: WorkerFunction[T], columns: Sequence[str]) -> T:
         """Run the tasks of a barrier stage at the same time; see `ClusterFrame.run_workers`.
 
         Each partition has a worker, if all can run at once. If there are more partitions than task slots, or if Spark
@@ -174,7 +170,7 @@ class SparkShuffledRecords(ShuffledRecords):
         self.records = records
         self.partitions = partitions
 
-    def map_reduce(self, work: Callable[[list[bytes], int], T], add: Callable[[T, T], T]) -> T:
+    def map_reduce(self, work: Callable[[list[bytes], int], T], add: Add[T]) -> T:
         """Call ``work`` on every partition; add the results in pairs of neighbours, most of them on the cluster."""
         with spark_errors():
             records = self.records.mapInArrow(partial(_map_records_task, work, self.partitions), RECORDS)
@@ -237,26 +233,23 @@ def spark_errors(lost_hint: str = MEMORY_HINT) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise _translate_error(str(error), lost_hint) from None
+        text = str(error)
+        if "No module named 'trueup" in text:
+            raise MissingPackageError(
+                "the workers of Spark cannot import trueup",
+                hint="install it there, in the same version; if they run another Python than this, set PYSPARK_PYTHON "
+                f"before Spark starts (here it is {sys.executable})",
+            ) from None
+        for pattern, message in LOSSES:
+            if match := re.search(pattern, text):
+                raise LostWorkerError(message.format(*match.groups("no reason given")), lost_hint) from None
+        lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
+        noise = ("An error occurred while calling", "at ")
+        reason = next((line for line in lines if not line.startswith(noise)), "no reason given")
+        raise TrueupError(f"Spark failed: {reason[:300]}", hint="see its log") from None
 
 
-def _translate_error(text: str, lost_hint: str) -> TrueupError:
-    if "No module named 'trueup" in text:
-        return MissingPackageError(
-            "the workers of Spark cannot import trueup",
-            hint="install it there, in the same version; if they run another Python than this, set PYSPARK_PYTHON "
-            f"before Spark starts (here it is {sys.executable})",
-        )
-    for pattern, message in LOSSES:
-        if match := re.search(pattern, text):
-            return LostWorkerError(message.format(*match.groups("no reason given")), lost_hint)
-    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
-    noise = ("An error occurred while calling", "at ")
-    reason = next((line for line in lines if not line.startswith(noise)), "no reason given")
-    return TrueupError(f"Spark failed: {reason[:300]}", hint="see its log")
-
-
-def _collect_sums(records: Any, add: Callable[[Any, Any], Any], *, on_cluster: bool) -> list[tuple[int, int, bytes]]:
+def _collect_sums(records: Any, add: Add[Any], *, on_cluster: bool) -> list[tuple[int, int, bytes]]:
     """Add the records of each key on the cluster, if there are many, and collect them in order."""
     if on_cluster:
         records = records.repartition(DRIVER_RESULTS, "key").mapInArrow(partial(_sum_task, add), RECORDS)
@@ -285,13 +278,12 @@ def _group_records(batches: Iterator[Any]) -> dict[int, list[tuple[int, bytes]]]
 
 
 def _map_task(
-    work: Callable[[Any, int], Any], types: dict[str, str], partitions: int | None,
-    add: Callable[[Any, Any], Any] | None, batches: Iterator[Any],
-) -> Iterator[Any]:  # fmt: skip
+    work: Work[Any], types: dict[str, str], partitions: int | None, add: Add[Any] | None, batches: Iterator[Any]
+) -> Iterator[Any]:
     """Call ``work`` on every partition of a task, one after the other; add the results here if ``add`` is given."""
     total, last = None, -1
     for part, loaded in _batches_by_partition(batches):
-        packed = _pack(partial(_call_on_batches, work, loaded, types, part), part)
+        packed = pickle.dumps(_attempt(f"the work on partition {part}", work, _read_table(loaded, types), part))
         if add is None:
             key = part % DRIVER_RESULTS if partitions is None else part * DRIVER_RESULTS // partitions
             yield _record_batch([(key, part, packed)])
@@ -299,10 +291,6 @@ def _map_task(
             total, last = packed if total is None else _sum_packed(add, [total, packed]), max(last, part)
     if total is not None:
         yield _record_batch([(last % DRIVER_RESULTS, last, total)])
-
-
-def _call_on_batches(work: Callable[[Any, int], T], loaded: list[Any], types: dict[str, str], part: int) -> T:
-    return work(_read_table(loaded, types), part)
 
 
 def _batches_by_partition(batches: Iterator[Any]) -> Iterator[tuple[int, list[Any]]]:
@@ -322,25 +310,18 @@ def _batches_by_partition(batches: Iterator[Any]) -> Iterator[tuple[int, list[An
         yield current, loaded
 
 
-def _sum_task(add: Callable[[Any, Any], Any], batches: Iterator[Any]) -> Iterator[Any]:
+def _sum_task(add: Add[Any], batches: Iterator[Any]) -> Iterator[Any]:
     """Add the records of each key."""
     for key, group in _group_records(batches).items():
         yield _record_batch([(key, group[-1][0], _sum_packed(add, [data for _, data in group]))])
 
 
-def _split_task(
-    split: Callable[[Any, int], tuple[Any, Mapping[int, bytes]]], types: dict[str, str], batches: Iterator[Any]
-) -> Iterator[Any]:
+def _split_task(split: Split[Any], types: dict[str, str], batches: Iterator[Any]) -> Iterator[Any]:
     """Split the records of the partition of a task; the value, or an error, has a negative key."""
     part = partition_number()
-    records: Mapping[int, bytes] = {}
-
-    def value() -> Any:
-        nonlocal records
-        result, records = split(_read_table(batches, types), part)
-        return result
-
-    packed = _pack(value, part)
+    succeeded, result = _attempt(f"the work on partition {part}", split, _read_table(batches, types), part)
+    value, records = result if succeeded else (result, {})
+    packed = pickle.dumps((succeeded, value))
     value_key = -1 - part % DRIVER_RESULTS
     yield _record_batch([(value_key, part, packed), *((key, part, data) for key, data in records.items())])
 
@@ -349,19 +330,18 @@ def _map_records_task(work: Callable[[list[bytes], int], Any], partitions: int, 
     """Call ``work`` on the records of each new partition of a task."""
     for number, group in _group_records(batches).items():
         if number >= 0:
-            packed = _pack(partial(work, [data for _, data in group], number), number)
+            packed = pickle.dumps(_attempt(f"the work on partition {number}", work, [data for _, data in group], number))
             yield _record_batch([(number * DRIVER_RESULTS // partitions, number, packed)])
 
 
-def _pack(call: Callable[[], Any], part: int | None) -> bytes:
-    """Pickle the result of a call, or its error."""
+def _attempt(what: str, function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
+    """Return whether a call succeeded, and its result or its error."""
     try:
-        return pickle.dumps((True, call()))
+        return True, function(*args)
     except TrueupError as error:
-        return pickle.dumps((False, error))
+        return False, error
     except Exception as error:  # noqa: BLE001
-        what = "adding results" if part is None else f"the work on partition {part}"
-        return pickle.dumps((False, TrueupError(f"{what} failed: {type(error).__name__}: {error}")))
+        return False, TrueupError(f"{what} failed: {type(error).__name__}: {error}")
 
 
 def _unpack(packed: bytes) -> Any:
@@ -371,11 +351,11 @@ def _unpack(packed: bytes) -> Any:
     return value
 
 
-def _sum_packed(add: Callable[[Any, Any], Any], packed: Iterable[bytes]) -> bytes:
-    return _pack(lambda: _sum_in_pairs(add, map(_unpack, packed)), None)
+def _sum_packed(add: Add[Any], packed: Iterable[bytes]) -> bytes:
+    return pickle.dumps(_attempt("adding results", _sum_in_pairs, add, map(_unpack, packed)))
 
 
-def _sum_in_pairs(add: Callable[[T, T], T], values: Iterable[T]) -> T:
+def _sum_in_pairs(add: Add[T], values: Iterable[T]) -> T:
     """Add neighbours in pairs, holding few values at a time."""
     stack: list[tuple[int, T]] = []
     for value in values:
@@ -517,25 +497,20 @@ class _WorkerTask:
             yield _record_batch([(rank, rank, pickle.dumps((error, result)))])
 
     def _run(self, spill: TableSpill, batches: Iterator[Any], context: Any) -> bytes | None:
-        rank = context.partitionId()
-        error = address = None
-        try:
-            self._spill_rows(spill, batches, rank, len(context.getTaskInfos()))
-            address = reserve_address(local_address(context.getTaskInfos()[0].address.rsplit(":", 1)[0]))
-        except TrueupError as caught:
-            error = caught
-        except Exception as caught:  # noqa: BLE001
-            error = TrueupError(f"the work on the rows of worker {rank + 1} failed: {type(caught).__name__}: {caught}")
-        addresses = [json.loads(text) for text in context.allGather(json.dumps(address and asdict(address)))]
-        if error is not None:
-            raise error
+        rank, tasks = context.partitionId(), context.getTaskInfos()
+        what = f"the work on the rows of worker {rank + 1}"
+        succeeded, result = _attempt(what, self._spill_rows, spill, batches, rank, tasks)
+        address = json.dumps(asdict(result) if succeeded else None)
+        addresses = [json.loads(text) for text in context.allGather(address)]
+        if not succeeded:
+            raise result
         if not all(addresses):
             raise LostWorkerError("another worker could not prepare its rows", missed=True)
         job = replace(self.job, threads=max(int(context.cpus()), 1))
         return run_worker(spill, job, [WorkerAddress(**fields) for fields in addresses], rank)
 
-    def _spill_rows(self, spill: TableSpill, batches: Iterator[Any], rank: int, size: int) -> None:
-        """Spill the rows, each partition by itself."""
+    def _spill_rows(self, spill: TableSpill, batches: Iterator[Any], rank: int, tasks: Sequence[Any]) -> WorkerAddress:
+        """Spill the rows, each partition by itself; return a reserved address."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -545,10 +520,44 @@ class _WorkerTask:
         del loaded
         if self.in_place:
             spill.add(prepare(table, rank))
-            return
-        if not len(table):
-            spill.add(prepare(empty_table(self.types), -(-rank * self.partitions // size)))
-            return
-        for number in sorted(pc.unique(table[PART]).to_pylist()):
-            rows = table.filter(pc.equal(table[PART], number)).drop_columns([PART, HOME])
-            spill.add(prepare(rows, number))
+        elif not len(table):
+            spill.add(prepare(empty_table(self.types), -(-rank * self.partitions // len(tasks))))
+        else:
+            for number in sorted(pc.unique(table[PART]).to_pylist()):
+                rows = table.filter(pc.equal(table[PART], number)).drop_columns([PART, HOME])
+                spill.add(prepare(rows, number))
+        return reserve_address(local_address(tasks[0].address.rsplit(":", 1)[0]))
+
+
+def predict_frame(model: Any, frame: Any, threads: int) -> Any:
+    """Add corrected predictions to a Spark frame, when it is computed."""
+    from pyspark.sql.types import DoubleType, StructField, StructType
+
+    schema, names = model.schema, list(frame.columns)
+    needed = required_columns(schema)
+    types = arrow_types(frame, [name for name in needed if name in names])
+    check_columns(schema, empty_table(types), [name for name, kind in types.items() if kind == UNTYPED])
+    lower_names = {name.lower() for name in names}
+    for name in schema.score_names:
+        if name.lower() in lower_names:
+            raise ColumnError(f"there is a column {name!r} already", hint="rename it, or drop it first")
+    numbers = {name: f"c{names.index(name)}" for name in needed}
+    with spark_errors():
+        numbered = number_columns(frame)
+        new = [StructField(f"n{index}", DoubleType(), nullable=False) for index in range(len(schema.score_names))]
+        task = partial(_predict_task, model, numbers, threads)
+        return numbered.mapInArrow(task, StructType([*numbered.schema.fields, *new])).toDF(*names, *schema.score_names)
+
+
+def _predict_task(model: Any, numbers: dict[str, str], threads: int, batches: Iterator[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    first, part = 0, partition_number()
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        frame = table.select(list(numbers.values())).rename_columns(list(numbers))
+        scores = predict_rows(model, frame, threads, RowPosition(first, part))
+        first += len(scores)
+        for index, column in enumerate(scores.T):
+            table = table.append_column(f"n{index}", pa.array(np.ascontiguousarray(column)))
+        yield from table.to_batches()

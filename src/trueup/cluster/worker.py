@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from trueup.cluster.communicator import DEFAULT_TIMEOUTS, SILENT, SocketCommunicator, Timeouts
+from trueup.cluster.communicator import DEFAULT_TIMEOUTS, SILENT, Communicator, Timeouts
 from trueup.data.spill import TableSpill
 from trueup.errors import LostWorkerError, TrueupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trueup.cluster.communicator import Communicator
     from trueup.data.table import Table
 
 T = TypeVar("T")
@@ -46,13 +45,8 @@ FAILED, RAISED, LOST = 70, 71, 75  # exit statuses: unexpected error; TrueupErro
 OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "bad allocation")  # messages of Python, NumPy and LightGBM
 PORT_TAKEN = ("Address already in use", "Binding port")  # messages of Python and LightGBM
 # Files in the directory of the rows.
-ASSIGNMENT_FILE, OUTPUT_FILE, HEARTBEAT_FILE, ERROR_FILE, RESULT_FILE = (
-    "assignment",
-    "output",
-    "heartbeat",
-    "error",
-    "result",
-)
+ASSIGNMENT_FILE, OUTPUT_FILE, HEARTBEAT_FILE = "assignment", "output", "heartbeat"
+ERROR_FILE, RESULT_FILE = "error", "result"
 CHILD_CODE = "import sys; from trueup.cluster.worker import run_child; run_child(sys.argv[1])"
 
 
@@ -254,7 +248,7 @@ def run_child(directory: str) -> None:
 def _run_assignment(assignment: WorkerAssignment) -> None:
     addresses, job, spill = assignment.addresses, assignment.job, assignment.spill
     first = addresses[0]
-    communicator = SocketCommunicator(
+    communicator = Communicator(
         assignment.rank, len(addresses), (first.host, first.communicator_port), first.token, _exit_lost,
         addresses=[(address.host, address.learner_port) for address in addresses], threads=job.threads,
         timeouts=job.timeouts,

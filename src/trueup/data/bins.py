@@ -294,16 +294,10 @@ def check_segments(
     return checked
 
 
-@dataclass(frozen=True)
-class CombinationPlan:
-    """The combinations of columns that are audited, and those dropped to stay within the budget of cells."""
-
-    combinations: tuple[tuple[int, ...], ...]
-    dropped: tuple[tuple[int, ...], ...]
-
-
-def plan_combinations(levels: Sequence[int], rows: int, *, depth: int, min_rows: int, max_cells: int) -> CombinationPlan:
-    """Choose the combinations of two or more columns, given the number of levels of each column with enough rows.
+def plan_combinations(
+    levels: Sequence[int], rows: int, *, depth: int, min_rows: int, max_cells: int
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return the combinations of two or more columns, given the number of levels with enough rows, and those dropped.
 
     A combination costs the maximum number of its segments: the product of its levels, or rows / min_rows if less. While the
     total exceeds ``max_cells``, the deepest and then the most expensive combination is dropped.
@@ -319,4 +313,4 @@ def plan_combinations(levels: Sequence[int], rows: int, *, depth: int, min_rows:
             break
         total -= cost[group]
         dropped.add(group)
-    return CombinationPlan(tuple(group for group in every if group not in dropped), tuple(sorted(dropped)))
+    return [group for group in every if group not in dropped], sorted(dropped)

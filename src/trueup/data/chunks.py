@@ -1,4 +1,10 @@
-"""Files larger than memory, read in chunks of consecutive rows: for audits and fits (`ScanReader`) and for scoring."""
+"""Files larger than memory: read in chunks of consecutive rows, and written again with columns added.
+
+`ScanReader` reads rows for audits and fits, `add_columns` for scoring. Parquet keeps its types. CSV written as CSV, and
+JSON as JSON, keep every value as it is written there; otherwise columns of CSV have the types that `trueup.data.sql` finds,
+except numbers that would lose digits (postal codes with leading zeros, long identifiers), which stay texts. New columns of
+chunks are collected in a table of DuckDB until all have been made.
+"""
 
 # ruff: noqa: S608  Columns are called c0, r0, ... in SQL, and texts of a user or a file go through quote.
 
@@ -6,47 +12,34 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
+from trueup.data import sql as db
 from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, CodedColumn, as_tuple, from_array
 from trueup.data.frame import RowPosition, check_has_rows, class_names, identifier_reason, read_labelled
 from trueup.data.profile import assign_roles
-from trueup.data.scan import fold_case, row_memory
-from trueup.data.sql import (
-    IS_NAN,
-    SqlRows,
-    check_columns_everywhere,
-    connect,
-    create_vocabulary,
-    describe,
-    duckdb_errors,
-    fetch,
-    fetch_encoded,
-    list_columns,
-    open_rows,
-    quote,
-    reader_call,
-    select_columns,
-    store_vocabulary,
-)
+from trueup.data.scan import file_format, fold_case, is_gzipped, row_memory
+from trueup.data.spill import temporary_directory
 from trueup.data.table import Feature, Schema, sort_levels
-from trueup.errors import DataError, FileError
+from trueup.errors import ColumnError, DataError, FileError
 from trueup.kernels.threads import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from trueup._types import FloatArray
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.data.columns import RawColumn
     from trueup.data.profile import Roles
-    from trueup.data.scan import Scan
+    from trueup.data.scan import Files, Scan
     from trueup.data.table import Table
+
+    MakeColumns = Callable[[dict[str, Any]], Mapping[str, AnyArray]]
 
 ROW_NUMBER = "file_row_number"  # DuckDB's name for the number of a row in a Parquet file
 PARTITION_ROWS, MAX_CHUNK_ROWS = 50_000, 4_000_000  # a chunk of a scan is a number of partitions of so many rows
@@ -60,6 +53,12 @@ MAX_UNKNOWN_TEXTS = 10_000  # distinct unknown texts of a chunk that are reporte
 UNKNOWN = -2  # the code of a text that is not in the vocabulary, until it is counted
 UNWRITTEN = re.compile(r"""Could not write file \\?"([^"\\]+)\\?": ([^"]+)""")  # in DuckDB's messages, also within JSON
 DUCKDB_SPILL = "duckdb_temp"  # in the names of the files that DuckDB spills to
+# Numbers in CSV that are identifiers: read as a number and written again, they would not be the same.
+IDENTIFIERS = {"BIGINT": r"[+-]?0\d+", "DOUBLE": r"[+-]?(0\d+|\d{16,})"}
+NUMBER_TYPES = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"}
+NUMBER_TYPES |= {"UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
+NO_SCHEMA = Schema("binary", None, (), None, ())  # until the columns of a scan are described
+CHANGED = "the rows are not those that were read before"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,35 +67,31 @@ class ChunkReader:
 
     con: Any
     sources: tuple[tuple[str, int], ...]  # SQL of each file, with the number of a row as ``place``, and number of rows
-    values: dict[str, str]  # the SQL of each column
-    texts: dict[str, str]
+    values: Mapping[str, str]  # the SQL of each column
+    texts: Mapping[str, str]
     vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of texts, in the order of their codes
 
     @classmethod
-    def open(
-        cls, con: Any, rows: SqlRows, values: dict[str, str], texts: dict[str, str], directory: Path | None = None
-    ) -> ChunkReader:
+    def open(cls, con: Any, rows: db.SqlRows, directory: Path | None = None, **more: Any) -> Self:
         """Make rows readable by ranges: Parquet as it is, others as a copy, in the directory or in a table of DuckDB."""
         if rows.is_parquet and ROW_NUMBER not in map(str.lower, rows.names):
             assert rows.files is not None
-            columns = {*values, *texts}
-            return cls(con, tuple(_parquet_source(con, rows, path, columns) for path in rows.files.paths), values, texts)
-        copied = f"SELECT {list_columns([*values.values(), *texts.values()], 'c')} FROM {rows.table}"
+            sources = tuple(_parquet_source(con, rows, rows.files._replace(paths=[path])) for path in rows.files.paths)
+            return cls(con, sources, rows.values, rows.texts, **more)
+        copied = f"SELECT {db.list_columns([*rows.values.values(), *rows.texts.values()], 'c')} FROM {rows.table}"
         if directory is None:
             con.execute(f"CREATE TEMP TABLE trueup_needed AS {copied}")
             source = "(SELECT *, rowid AS place FROM trueup_needed)"
         else:
-            path = quote(str(directory / "rows.parquet"))
+            path = db.quote(str(directory / "rows.parquet"))
             con.execute(f"COPY ({copied}) TO {path} (FORMAT parquet, COMPRESSION snappy)")
             source = f"(SELECT *, {ROW_NUMBER} AS place FROM read_parquet({path}, {ROW_NUMBER} = true))"
         (count,) = con.execute(f"SELECT count(*) FROM {source}").fetchall()[0]
-        name = {column: f"c{index}" for index, column in enumerate([*values, *texts])}
-        return cls(
-            con,
-            ((source, int(count)),),
-            {column: name[column] for column in values},
-            {column: name[column] for column in texts},
+        values, texts = (
+            {name: f"c{index}" for index, name in enumerate(rows.columns) if name in some}
+            for some in (rows.values, rows.texts)
         )
+        return cls(con, ((source, int(count)),), values, texts, **more)
 
     @property
     def rows(self) -> int:
@@ -115,10 +110,10 @@ class ChunkReader:
         self, source: str, start: int, stop: int, on_unknown: Callable[[str, int, list[str]], None] | None = None
     ) -> dict[str, Any]:
         """Read a range of rows; texts that are not in the vocabulary are missing, and reported to ``on_unknown``."""
-        listed = [list_columns(self.values.values(), "r"), list_columns(self.texts.values(), "t"), "place"]
+        listed = [db.list_columns(self.values.values(), "r"), db.list_columns(self.texts.values(), "t"), "place"]
         query = f"SELECT {', '.join(filter(None, listed))} FROM {source} WHERE place >= {start} AND place < {stop}"
         unknown = -1 if on_unknown is None else UNKNOWN
-        arrays = fetch_encoded(
+        arrays = db.fetch_encoded(
             self.con, f"({query})", len(self.values), len(self.texts), unknown=unknown, rows=stop - start
         )
         columns: dict[str, Any] = {name: arrays[f"r{index}"] for index, name in enumerate(self.values)}
@@ -139,26 +134,24 @@ class ChunkReader:
         """Select the column r0 of each file, the ``{source}``, after ``{before}`` rows of other files."""
         before = 0
         for source, count in self.sources:
-            with duckdb_errors(None, "read a column"):
+            with db.duckdb_errors(None, "read a column"):
                 query = f"SELECT {selection.format(source=source, before=before)}"
                 column = self.con.execute(query).fetchnumpy()["r0"]
             yield from_array(column, "values")
             before += count
 
 
-def _parquet_source(con: Any, rows: SqlRows, path: Path, columns: Collection[str]) -> tuple[str, int]:
+def _parquet_source(con: Any, rows: db.SqlRows, file: Files) -> tuple[str, int]:
     """Return the SQL of one Parquet file, with names and types of the columns of all files, and its number of rows."""
-    assert rows.files is not None
-    file = rows.files._replace(paths=[path])
-    names, types = describe(con, f"FROM {reader_call(file)}")
-    own = {fold_case(name): (quote(name, '"'), declared) for name, declared in zip(names, types, strict=True)}
+    names, types = db.describe(con, f"FROM {db.reader_call(file)}")
+    own = {fold_case(name): (db.quote(name, '"'), declared) for name, declared in zip(names, types, strict=True)}
     listed = [f"{ROW_NUMBER} AS place"]
     for index, (name, declared) in enumerate(zip(rows.names, rows.types, strict=True)):
-        if name in columns:
+        if name in rows.columns:
             sql, own_type = own[fold_case(name)]
             listed.append(f"{sql} AS c{index}" if own_type == declared else f"CAST({sql} AS {declared}) AS c{index}")
-    (count,) = con.execute(f"SELECT count(*) FROM {reader_call(file)}").fetchall()[0]
-    return f"(SELECT {', '.join(listed)} FROM {reader_call(file, file_row_number='true')})", int(count)
+    (count,) = con.execute(f"SELECT count(*) FROM {db.reader_call(file)}").fetchall()[0]
+    return f"(SELECT {', '.join(listed)} FROM {db.reader_call(file, file_row_number='true')})", int(count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,9 +169,9 @@ class ChunkSettings:
     def connect(self, threads: int | None) -> contextlib.AbstractContextManager[Any]:
         """Open a connection within the memory budget, half of which is DuckDB's and half for a chunk."""
         if self.memory is None:
-            return connect(threads, spill=self.spill)
+            return db.connect(threads, spill=self.spill)
         memory = max(row_memory(self.memory), MIN_DUCKDB_MEMORY)
-        return connect(min(threads or cores(), max(memory // BYTES_PER_THREAD, 1)), memory=memory, spill=self.spill)
+        return db.connect(min(threads or cores(), max(memory // BYTES_PER_THREAD, 1)), memory=memory, spill=self.spill)
 
     @contextlib.contextmanager
     def space_errors(self) -> Iterator[None]:
@@ -208,22 +201,20 @@ class ChunkSettings:
                 raise
             raise FileError(message, hint=hint, settings=settings) from cause
 
-    def read(self, con: Any, rows: SqlRows, values: dict[str, str], texts: dict[str, str]) -> Iterator[dict[str, Any]]:
+    def read(self, con: Any, rows: db.SqlRows) -> Iterator[dict[str, Any]]:
         """Read chunk after chunk, at least one; columns are as from `trueup.data.sql.fetch`."""
         if self.rows is None:
-            with duckdb_errors(rows.files):
-                columns = fetch(con, rows, values, texts)
+            with db.duckdb_errors(rows.files):
+                columns = db.fetch(con, rows)
             yield columns
             return
-        with duckdb_errors(rows.files):
-            reader = replace(ChunkReader.open(con, rows, values, texts), vocabularies=self.vocabularies)
-            for index, name in enumerate(texts):  # a column without levels has only unknown texts
-                store_vocabulary(con, index, self.vocabularies.get(name, ()))
-        spans = (
-            reader.spans(self.chunk_rows(len(values) + len(texts))) if reader.rows else [(0, reader.sources[0][0], 0, 0)]
-        )
-        for first, source, start, stop in spans:
-            with duckdb_errors(rows.files):
+        with db.duckdb_errors(rows.files):
+            reader = replace(ChunkReader.open(con, rows), vocabularies=self.vocabularies)
+            for index, name in enumerate(rows.texts):  # a column without levels has only unknown texts
+                db.store_vocabulary(con, index, self.vocabularies.get(name, ()))
+        size = self.chunk_rows(len(rows.columns))
+        for first, source, start, stop in reader.spans(size) if reader.rows else [(0, reader.sources[0][0], 0, 0)]:
+            with db.duckdb_errors(rows.files):
                 columns = reader.fetch(source, start, stop, self.on_unknown)
             yield columns
             if self.progress is not None:
@@ -237,22 +228,16 @@ class ChunkSettings:
         return min(self.rows, max(row_memory(self.memory) // (8 * COPIES * (columns + 2)), MIN_CHUNK_ROWS))
 
 
-@dataclass(frozen=True, eq=False)
-class ScanReader:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScanReader(ChunkReader):
     """An open scan: its schema, and its rows, which can be read repeatedly."""
 
-    reader: ChunkReader
     scan: Scan
     spill_directory: Path
     roles: Roles
-    schema: Schema
+    schema: Schema = NO_SCHEMA
     left_out: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)  # NumPy's, of values: floats may be NaN, missing as well
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of the files, those that are set aside included."""
-        return self.reader.rows
 
     @property
     def memory_budget(self) -> int:
@@ -262,20 +247,20 @@ class ScanReader:
     @property
     def chunk_rows(self) -> int:
         """Rows of a chunk."""
-        width = 3 * 8 * (len(self.reader.values) + len(self.reader.texts) + 4)
+        width = 3 * 8 * (len(self.values) + len(self.texts) + 4)
         rows = int(np.clip(self.memory_budget // (2 * width), PARTITION_ROWS, MAX_CHUNK_ROWS))
         return rows // PARTITION_ROWS * PARTITION_ROWS
 
     def iter_tables(self) -> Iterator[Table]:
         """Read and validate chunk after chunk."""
-        for first, source, start, stop in self.reader.spans(self.chunk_rows):
-            with duckdb_errors(None, "read a chunk of the rows"):
-                columns = self.reader.fetch(source, start, stop)
+        for first, source, start, stop in self.spans(self.chunk_rows):
+            with db.duckdb_errors(None, "read a chunk of the rows"):
+                columns = self.fetch(source, start, stop)
             yield read_labelled(columns, self.schema, self.roles.unlabelled, RowPosition(first))
 
     def iter_partitions(self) -> Iterator[Table]:
         """Read the rows in partitions of `PARTITION_ROWS`; the first of a chunk counts all its rows that were set aside."""
-        for table, (_, _, start, stop) in zip(self.iter_tables(), self.reader.spans(self.chunk_rows), strict=True):
+        for table, (_, _, start, stop) in zip(self.iter_tables(), self.spans(self.chunk_rows), strict=True):
             ends = np.minimum(np.arange(0, stop - start, PARTITION_ROWS) + PARTITION_ROWS, stop - start)
             if table.kept is not None:
                 ends = np.searchsorted(table.kept, ends)
@@ -293,18 +278,18 @@ class ScanReader:
         has_outcome = f"NOT ({self._is_missing(outcome)})"
         if weight is None or self.kinds.get(weight, "M") not in "iufb":  # one that is no number raises when it is read
             return has_outcome
-        return f"{has_outcome} AND CAST({self.reader.values[weight]} AS DOUBLE) > 0"
+        return f"{has_outcome} AND CAST({self.values[weight]} AS DOUBLE) > 0"
 
     def _is_missing(self, name: str) -> str:
-        sql = (self.reader.values | self.reader.texts)[name]
-        return f"{sql} IS NULL OR {IS_NAN.format(sql)}" if self.kinds.get(name) == "f" else f"{sql} IS NULL"
+        sql = {**self.values, **self.texts}[name]
+        return f"{sql} IS NULL OR {db.IS_NAN.format(sql)}" if self.kinds.get(name) == "f" else f"{sql} IS NULL"
 
-    def values(self, name: str) -> tuple[FloatArray, bool]:
+    def sample(self, name: str) -> tuple[FloatArray, bool]:
         """Return a column, of rows not set aside, and whether it is complete: if it is too large, it is a random sample."""
         every = -(-self.rows // max(self.memory_budget // 40, PARTITION_ROWS))
         # By a hash: if kinds of rows alternate, such as one per hour, every n-th row would be of one kind.
         sampled = f" AND hash(place + {{before}}) % {every} = 0" if every > 1 else ""
-        columns = self.reader.query(f"{self.reader.values[name]} AS r0 FROM {{source}} WHERE {self.is_kept}{sampled}")
+        columns = self.query(f"{self.values[name]} AS r0 FROM {{source}} WHERE {self.is_kept}{sampled}")
         return np.concatenate([column.codes_or_values for column in columns]), every == 1
 
     def distinct(self, name: str, limit: int, *, days: bool = False) -> FloatArray:
@@ -312,67 +297,62 @@ class ScanReader:
 
         ``days`` truncates dates to days.
         """
-        sql = f"date_trunc('day', {self.reader.values[name]})" if days else self.reader.values[name]
-        columns = self.reader.query(f"DISTINCT {sql} AS r0 FROM {{source}} WHERE {self.is_kept} LIMIT {limit + 3}")
+        sql = f"date_trunc('day', {self.values[name]})" if days else self.values[name]
+        columns = self.query(f"DISTINCT {sql} AS r0 FROM {{source}} WHERE {self.is_kept} LIMIT {limit + 3}")
         return np.unique(np.concatenate([column.codes_or_values for column in columns]))
 
     @cached_property
     def discrete_outcomes(self) -> bool:
         """Whether every outcome is 0 or 1, or a class."""
         outcome = self.roles.outcome
-        if outcome is None or self.schema.task == "multiclass" or outcome not in self.reader.values:
+        if outcome is None or self.schema.task == "multiclass" or outcome not in self.values:
             return self.schema.task == "multiclass"
-        return not self._any_row(f"CAST({self.reader.values[outcome]} AS DOUBLE) NOT IN (0, 1)")
+        return not self._any_row(f"CAST({self.values[outcome]} AS DOUBLE) NOT IN (0, 1)")
 
     def has_missing(self, name: str) -> bool:
         """Return whether some row that is not set aside has no value in a column."""
         return self._any_row(self._is_missing(name))
 
     def _any_row(self, condition: str) -> bool:
-        return any(map(len, self.reader.query(f"1 AS r0 FROM {{source}} WHERE {self.is_kept} AND ({condition}) LIMIT 1")))
+        return any(map(len, self.query(f"1 AS r0 FROM {{source}} WHERE {self.is_kept} AND ({condition}) LIMIT 1")))
+
+
+ReaderT = TypeVar("ReaderT", bound=ScanReader)
 
 
 @contextlib.contextmanager
 def open_scan(
-    scan: Scan, *, features: Sequence[str] | str | None = None, categorical: Sequence[str] | str = (), **options: Any
-) -> Iterator[ScanReader]:
+    scan: Scan,
+    reader_class: type[ReaderT] = ScanReader,  # type: ignore[assignment]
+    *,
+    features: Sequence[str] | str | None = None,
+    categorical: Sequence[str] | str = (),
+    **options: Any,
+) -> Iterator[ReaderT]:
     """Open the rows of a scan, with options of `assign_roles`: find its columns and the vocabularies of all rows."""
     taken = (options["outcome"], options.get("weight"), *as_tuple(options["prediction"]))
     as_text = [name for name in as_tuple(categorical) if name not in taken]
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(temporary_directory(scan.spill)))
-        con = stack.enter_context(connect(scan.threads, memory=max(scan.memory // 3, 120 * 10**6), spill=directory))
-        rows = open_rows(con, scan.paths, scan.sql, as_text, role="categorical")
+        con = stack.enter_context(db.connect(scan.threads, memory=max(scan.memory // 3, 120 * 10**6), spill=directory))
+        rows = db.open_rows(con, scan.paths, scan.sql, as_text, role="categorical")
         roles = assign_roles(rows.names, features=features, categorical=as_text, **options)
-        values, texts = select_columns(rows, None if features is None else roles.columns, as_text)
-        with duckdb_errors(rows.files):
-            check_columns_everywhere(con, rows.files, [*values, *texts])
-            reader = ChunkReader.open(con, rows, values, texts, directory)
+        rows = db.select_columns(rows, None if features is None else roles.columns, as_text)
+        roles = replace(roles, features=tuple(name for name in roles.features if name in rows.columns))
+        with db.duckdb_errors(rows.files):
+            db.check_columns_everywhere(con, rows)
+            reader = reader_class.open(con, rows, directory, scan=scan, spill_directory=directory, roles=roles)
         check_has_rows(reader.rows)
-        roles = replace(roles, features=tuple(name for name in roles.features if name in values or name in texts))
-        yield _describe(ScanReader(reader, scan, directory, roles, Schema("binary", None, (), None, ())))
+        yield _describe(reader)
 
 
-@contextlib.contextmanager
-def temporary_directory(spill: Path | None) -> Iterator[str]:
-    """Create a temporary directory in the spill directory."""
-    try:
-        directory = tempfile.TemporaryDirectory(prefix="trueup-", dir=spill, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise FileError(f"cannot write to {spill}: {error.strerror}", hint="name another spill directory") from error
-    with directory as name:
-        yield name
-
-
-def _describe(scan: ScanReader) -> ScanReader:
+def _describe(reader: ReaderT) -> ReaderT:
     """Find the vocabularies of all rows and the schema; the type of a column is that of all rows."""
-    reader, roles = scan.reader, scan.roles
-    source, count = reader.sources[0]
+    roles, (source, count) = reader.roles, reader.sources[0]
     first = replace(reader, texts={}).fetch(source, 0, min(count, 1000))
-    scan = replace(scan, kinds={name: np.ma.getdata(column).dtype.kind for name, column in first.items()})
-    vocabularies, left_out = _find_vocabularies(scan)
+    reader = replace(reader, kinds={name: np.ma.getdata(column).dtype.kind for name, column in first.items()})
+    vocabularies, left_out = _find_vocabularies(reader)
     texts = {name: reader.texts[name] for name in vocabularies}
-    scan = replace(scan, reader=replace(reader, texts=texts, vocabularies=vocabularies))
     features = []
     for name in roles.features:
         if name in vocabularies:
@@ -389,23 +369,23 @@ def _describe(scan: ScanReader) -> ScanReader:
             outcomes.update(level for column in reader.query(selection) for level in column.categories().levels)
         classes = class_names(sort_levels(outcomes), roles.prediction, roles.classes)
     schema = Schema(roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes)
-    return replace(scan, schema=schema, left_out=left_out)
+    return replace(reader, texts=texts, vocabularies=vocabularies, schema=schema, left_out=left_out)
 
 
-def _find_vocabularies(scan: ScanReader) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+def _find_vocabularies(reader: ScanReader) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Return the levels of every column of texts in all files, and the identifiers, whose texts may not fit in memory."""
     vocabularies: dict[str, tuple[str, ...]] = {}
     left_out = {}
-    con, sources, memory = scan.reader.con, scan.reader.sources, scan.scan.memory
-    for name, sql in scan.reader.texts.items():
-        is_outcome = name == scan.roles.outcome  # its classes are those of all rows
-        condition = f"{sql} IS NOT NULL" + ("" if is_outcome else f" AND {scan.is_kept}")
-        union = " UNION ALL ".join(f"SELECT {sql} AS word FROM {source} WHERE {condition}" for source, _ in sources)
-        with duckdb_errors(None, "find the levels of a column"):
+    con, memory = reader.con, reader.scan.memory
+    for name, sql in reader.texts.items():
+        is_outcome = name == reader.roles.outcome  # its classes are those of all rows
+        condition = f"{sql} IS NOT NULL" + ("" if is_outcome else f" AND {reader.is_kept}")
+        union = " UNION ALL ".join(f"SELECT {sql} AS word FROM {source} WHERE {condition}" for source, _ in reader.sources)
+        with db.duckdb_errors(None, "find the levels of a column"):
             query = f"SELECT word, count(*) AS times FROM ({union}) GROUP BY word"
             con.execute(f"CREATE OR REPLACE TEMP TABLE counted AS {query}")
             levels, known = map(int, con.execute("SELECT count(*), coalesce(sum(times), 0) FROM counted").fetchall()[0])
-        if name in scan.roles.features and (reason := identifier_reason(name, levels, known)) is not None:
+        if name in reader.roles.features and (reason := identifier_reason(name, levels, known)) is not None:
             left_out[name] = reason
             continue
         if levels * BYTES_PER_LEVEL > memory:
@@ -414,7 +394,150 @@ def _find_vocabularies(scan: ScanReader) -> tuple[dict[str, tuple[str, ...]], di
                 hint="leave it out, or allow more memory, as {memory}",
                 settings={"memory": ...},
             )
-        with duckdb_errors(None, "find the levels of a column"):
-            vocabularies[name] = create_vocabulary(con, len(vocabularies), "counted")
+        with db.duckdb_errors(None, "find the levels of a column"):
+            vocabularies[name] = db.create_vocabulary(con, len(vocabularies), "counted")
     con.execute("DROP TABLE IF EXISTS counted")
     return vocabularies, left_out
+
+
+def format_to_write(path: str | Path) -> str:
+    """Return the options of DuckDB's COPY for a file, by its name."""
+    path = Path(path)
+    name, suffix = file_format(path), Path(path.name.lower().removesuffix(".gz")).suffix
+    if name is None:
+        raise FileError(
+            f"cannot tell the format of {str(path)!r} by its name",
+            hint="it must end in .parquet, .csv, .tsv, .json (one array) or .jsonl (one record per line); all but the first"
+            " also in .gz after that",
+        )
+    options = {
+        "parquet": "FORMAT parquet",
+        "csv": f"FORMAT csv, HEADER true, DELIMITER '{chr(9) if suffix == '.tsv' else ','}'",
+        "json": f"FORMAT json, ARRAY {'true' if suffix == '.json' else 'false'}",
+    }[name]
+    return f"{options}, COMPRESSION gzip" if is_gzipped(path) else options
+
+
+def add_columns(
+    paths: Sequence[str | Path] | str | Path | None,
+    target: Path,
+    make: MakeColumns,
+    *,
+    sql: str | None = None,
+    roles: Mapping[str, Sequence[str]],
+    text: Sequence[str] = (),
+    written: str,
+    only: bool = False,
+    some: IntArray | None = None,
+    threads: int | None = None,
+    chunks: ChunkSettings | None = None,
+) -> int:
+    """Read columns, compute new ones from them, and write all into one file in the order of the rows; count its rows.
+
+    ``make`` is called with the columns of ``roles``, chunk by chunk, and returns the new ones by name: numbers, or texts if
+    the array contains objects. ``written`` is the format, from `format_to_write`; ``only`` writes the new columns alone,
+    ``some`` only these rows. If writing fails, half a file is left at the target: pass the path of a temporary file.
+    """
+    settings = chunks or ChunkSettings()
+    with settings.connect(threads) as con, settings.space_errors():
+        rows = db.open_rows(con, paths, sql, text, role="feature")
+        if rows.files is None:  # run twice, a query may return other rows or another order
+            with db.duckdb_errors(None):
+                con.execute(f"CREATE TEMP TABLE trueup_query AS SELECT * FROM {rows.table}")
+            rows = rows._replace(source="trueup_query")
+        needed = [name for role, names in roles.items() for name in db.find_names(rows.names, names, role)]
+        rows = db.select_columns(rows, needed, text)
+        with db.duckdb_errors(rows.files):
+            db.check_columns_everywhere(con, rows)
+        types = dict(zip(rows.names, rows.types, strict=True))
+        key = next((name for name in needed if name in rows.values and types[name].split("(")[0] in NUMBER_TYPES), None)
+        new, count = [], 0
+        for columns in settings.read(con, rows):
+            made = make({name: columns[name] for name in needed})
+            taken = set() if only else {fold_case(name) for name in rows.names}
+            if (name := next((name for name in made if fold_case(name) in taken), None)) is not None:
+                hint = "choose another name, as {name}"
+                raise ColumnError(f"there is a column {name!r} already", hint=hint, settings={"name": ...})
+            count = _store(con, made, None if key is None else columns[key], count, some, chunked=bool(settings.rows))
+            new = list(made)
+        with db.duckdb_errors(rows.files):
+            original = rows if only else _as_written(con, rows, set(needed) - set(text), written)
+        with db.duckdb_errors(rows.files, "write the result"):
+            query = _join_new_columns(original, key, new, only=only)
+            query += "" if some is None else " WHERE trueup_new.taken"
+            _run(con, f"COPY ({query}) TO {db.quote(str(target.absolute()))} ({written}, USE_TMP_FILE false)")
+        return count if some is None else len(some)
+
+
+def _store(con: Any, made: Mapping[str, AnyArray], key: Any, first: int, some: IntArray | None, *, chunked: bool) -> int:
+    """Store new columns in the table trueup_new, below those of the chunks before; return the number of rows so far."""
+    count = first + len(next(iter(made.values())))
+    # Rows are compared by their key: NaN if missing, which is NULL to DuckDB.
+    base = np.full(count - first, np.nan) if key is None else np.ma.filled(key.astype(np.float64), np.nan)
+    stored = {"base": base}
+    for index, array in enumerate(made.values()):
+        stored[f"n{index}"] = array if array.dtype == object else np.ascontiguousarray(array, np.float64)
+    if some is not None:
+        stored["taken"] = np.isin(np.arange(first, count), some)
+    if not chunked:
+        con.register("trueup_new", stored)
+        return count
+    with db.duckdb_errors(None, "store the new columns"):
+        if not first:
+            types = {name: "VARCHAR" if array.dtype == object else "DOUBLE" for name, array in stored.items()}
+            types |= {"taken": "BOOLEAN"} if some is not None else {}
+            listed = ", ".join(f"{name} {declared}" for name, declared in types.items())
+            con.execute(f"CREATE OR REPLACE TEMP TABLE trueup_new ({listed})")
+        con.register("trueup_chunk", stored)
+        con.execute("INSERT INTO trueup_new FROM trueup_chunk")
+        con.unregister("trueup_chunk")
+    return count
+
+
+def _as_written(con: Any, rows: db.SqlRows, numbers: set[str], written: str) -> db.SqlRows:
+    """Read columns that are only passed on as they are written, as far as the target format allows."""
+    files = rows.files
+    if files is None or files.format == "parquet":
+        return rows
+    has_types = "parquet" in written
+    if files.format == "json":
+        return db.describe_files(con, files, (), convert_texts=has_types)
+    # CSV as texts: an empty field is missing, and nothing else.
+    options = {**db.CSV, "delim": db.quote(files.separator), "nullstr": "''", "all_varchar": "true", "sample_size": "1"}
+    source = db.reader_call(files, **options)
+    texts = db.SqlRows(source, *db.describe(con, f"FROM {source}"), files)
+    if "csv" in written:
+        return texts
+    # Numbers that would lose digits stay texts, unless they are needed as numbers.
+    columns = enumerate(zip(rows.names, rows.types, strict=True))
+    doubtful = [index for index, (name, declared) in columns if declared in IDENTIFIERS and name not in numbers]
+    as_text = []
+    if doubtful:
+        tests = [f"bool_or(regexp_full_match(trim(c{i}), {db.quote(IDENTIFIERS[rows.types[i]])}))" for i in doubtful]
+        answers = con.execute(f"SELECT {', '.join(tests)} FROM {texts.table}").fetchall()[0]
+        as_text = [rows.names[index] for index, is_identifier in zip(doubtful, answers, strict=True) if is_identifier]
+    return db.describe_files(con, files, as_text, convert_texts=has_types)
+
+
+def _join_new_columns(rows: db.SqlRows, key: str | None, new: Sequence[str], *, only: bool) -> str:
+    """Return SQL that joins the new columns to the rows by position, and fails if the rows have changed."""
+    added = [f"n{index} AS {db.quote(name, chr(34))}" for index, name in enumerate(new)]
+    if only:
+        return f"SELECT {', '.join(added)} FROM trueup_new"
+    kept = [f"c{index} AS {db.quote(name, chr(34))}" for index, name in enumerate(rows.names)]
+    if key is not None:
+        value = f"nullif(TRY_CAST(c{rows.names.index(key)} AS DOUBLE), 'nan'::DOUBLE)"
+        same = f"trueup_new.base IS NOT DISTINCT FROM {value}"
+        added[0] = f"CASE WHEN {same} THEN n0 ELSE error({db.quote(CHANGED)}) END AS {db.quote(new[0], chr(34))}"
+    return f"SELECT {', '.join([*kept, *added])} FROM {rows.table} POSITIONAL JOIN trueup_new"
+
+
+def _run(con: Any, query: str) -> None:
+    """Run a statement that Ctrl-C stops at once: DuckDB ignores it while it writes."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(con.execute, query)
+        try:
+            running.result()
+        except KeyboardInterrupt:
+            con.interrupt()
+            raise

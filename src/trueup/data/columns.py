@@ -16,10 +16,7 @@ import numpy as np
 
 from trueup.data.scan import Scan
 from trueup.data.table import sort_levels
-from trueup.errors import (
-    ArgumentError,
-    ColumnError,
-)
+from trueup.errors import ArgumentError, ColumnError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +172,8 @@ def from_objects(values: Iterable[Any], name: str, *, as_text: bool = False) -> 
             as_texts=lambda: from_objects([originals[code] for code in codes], name, as_text=True),
         )
     if types and all(issubclass(kind, (dt.date, np.datetime64)) for kind in types):
-        return RawColumn("date", np.array([days_since_epoch(value) for value in (*distinct, None)])[codes])
+        clock = [value.replace(tzinfo=None) if isinstance(value, dt.datetime) else value for value in (*distinct, None)]
+        return RawColumn("date", days_of(np.array(clock, "datetime64[us]"))[codes])  # by its own clock in any time zone
     rank = np.cumsum([value is not None for value in distinct]) - 1
     move = np.array([*(r if value is not None else -1 for r, value in zip(rank, distinct, strict=True)), -1], np.int64)
     return RawColumn("text", coded=encode_texts(move[codes], [_as_text(value) for value in known]))
@@ -192,21 +190,11 @@ def as_float(value: Any) -> float:
 
 
 def _as_text(value: Any) -> str:
-    """Format a value as a level, whatever other values its column contains."""
     if isinstance(value, (bool, np.bool_)):
         return FLAG_LEVELS[int(value)]
     if isinstance(value, (float, np.floating)):
         return format_number(float(value))
     return str(value)
-
-
-def days_since_epoch(value: Any) -> float:
-    """Return the days from 1970-01-01 to a date or time (by its own clock if it has a time zone); NaN for None."""
-    if value is None:
-        return float("nan")
-    if isinstance(value, dt.datetime):
-        value = value.replace(tzinfo=None)
-    return float(days_of(np.array([value], "datetime64[us]"))[0])
 
 
 def days_of(times: AnyArray) -> FloatArray:
@@ -219,9 +207,8 @@ def days_of(times: AnyArray) -> FloatArray:
 
 def from_array(array: Any, name: str) -> RawColumn:
     """Read a NumPy array (masked entries are missing), or anything that NumPy converts to a one-dimensional array."""
-    mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
-    plain = np.asarray(array.data if isinstance(array, np.ma.MaskedArray) else array)
-    array = array if isinstance(array, np.ma.MaskedArray) else plain
+    array = array if isinstance(array, np.ma.MaskedArray) else np.asarray(array)
+    plain, mask = np.ma.getdata(array), np.ma.getmask(array)  # np.ma.nomask, which is False, masks nothing
     if plain.ndim != 1:
         raise ColumnError(
             f"column {name!r} must be one-dimensional; got shape {plain.shape}", hint="pass one array per column"
@@ -230,16 +217,12 @@ def from_array(array: Any, name: str) -> RawColumn:
     if kind in "iufbM":
         # Always a copy: a Table never shares memory that the caller may write to.
         values = days_of(plain) if kind == "M" else plain.astype(np.float64)
-        if mask is not None:
-            values[mask] = np.nan
+        values[mask] = np.nan
         if kind in "iu":
             return RawColumn("number", values, as_texts=lambda: from_objects(array.tolist(), name, as_text=True))
         return RawColumn({"b": "flag", "M": "date"}.get(kind, "number"), values)  # type: ignore[arg-type]
     if kind in "OU":
-        objects = plain.tolist()
-        if mask is not None:
-            objects = [None if hidden else value for value, hidden in zip(objects, mask.tolist(), strict=True)]
-        return from_objects(objects, name)
+        return from_objects(array.tolist(), name)  # masked entries are None
     raise ColumnError(f"column {name!r} has a type that trueup does not read: {plain.dtype}", hint=UNSUPPORTED_HINT)
 
 
@@ -461,35 +444,32 @@ def to_jsonable(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def read_known_feature(raw: RawColumn, feature: Feature) -> AnyArray:
+    """Read a column in the vocabulary of a schema; if all values are missing, any type will do."""
+    is_categorical = feature.kind == "categorical"
+    if raw.missing().all():
+        return np.full(len(raw), -1, np.int32) if is_categorical else np.full(len(raw), np.nan)
+    check_kind(raw, feature)
+    return recode(raw.categories(), feature.levels) if is_categorical else raw.codes_or_values
+
+
 def encoder(feature: Feature) -> Callable[[Any], float]:
     """Return a function from a value of a feature to its number or code; missing is NaN or -1."""
     codes = {level: float(code) for code, level in enumerate(feature.levels)}
+    missing = -1.0 if feature.kind == "categorical" else math.nan
+
+    def encode(value: Any) -> float:
+        return missing if value is None else float(read_known_feature(from_array([value], feature.name), feature)[0])
 
     def encode_text(value: Any) -> float:
-        if type(value) is str:
-            return codes.get(value, -1.0)
-        return -1.0 if value is None else _encode_as_column(value, feature)
+        return codes.get(value, -1.0) if type(value) is str else encode(value)
 
     def encode_number(value: Any) -> float:
         if isinstance(value, float):  # includes np.float64
             return value
-        return as_float(value) if type(value) is int else encode_date(value)
+        return as_float(value) if type(value) is int else encode(value)
 
-    def encode_date(value: Any) -> float:
-        return math.nan if value is None else _encode_as_column(value, feature)
-
-    return {"categorical": encode_text, "numeric": encode_number, "date": encode_date}[feature.kind]
-
-
-def _encode_as_column(value: Any, feature: Feature) -> float:
-    """Read a value that is not None, a text, a float or an integer as a column of one row."""
-    raw = from_array([value], feature.name)
-    if raw.missing()[0]:
-        return -1.0 if feature.kind == "categorical" else math.nan
-    check_kind(raw, feature)
-    if feature.kind == "categorical":
-        return float(recode(raw.categories(), feature.levels)[0])
-    return float(raw.codes_or_values[0])
+    return {"categorical": encode_text, "numeric": encode_number, "date": encode}[feature.kind]
 
 
 def engine_of(data: Any) -> Engine | None:

@@ -56,9 +56,7 @@ def assign_folds_by_hash(
 
     Rows with unique content have the same fold in every partition. Folds have their share of rows and events on average.
     """
-    keys = _hash(columns, seed)
-    order = np.lexsort((*tie_breakers[::-1], keys))
-    rank, size = _runs(keys[order])
+    keys, order, rank, size = _order_by_content(columns, tie_breakers, seed)
     is_common = size > MAX_DUPLICATES
     # Mixed with the digest of the partition: otherwise the first of such rows would go to the same fold in every partition.
     row_keys = keys[order[is_common]]
@@ -70,9 +68,7 @@ def assign_folds_by_hash(
 
 def random_row_keys(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int) -> UInt64Array:
     """Return a pseudo-random number per row, by its content; for unique content it is the same in every partition."""
-    keys = _hash(columns, seed)
-    order = np.lexsort((*tie_breakers[::-1], keys))
-    rank, size = _runs(keys[order])
+    keys, order, rank, size = _order_by_content(columns, tie_breakers, seed)
     salt = np.where(size > MAX_DUPLICATES, digest_rows(columns, tie_breakers, seed), np.uint64(1))
     row_keys = keys[order]
     _mix(row_keys, rank.astype(np.uint64))
@@ -92,9 +88,7 @@ def shuffle_rows(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray]
     Up to ten rows that are identical in all columns stay together. The order is independent of the outcomes: if each side
     of a split had its share of the events, too many before the split would imply too many after it.
     """
-    keys = _hash(columns, seed) if len(columns) else np.zeros(len(tie_breakers[0]), np.uint64)
-    by_content = np.lexsort((*tie_breakers[::-1], keys))
-    rank, size = _runs(keys[by_content])
+    keys, by_content, rank, size = _order_by_content(columns, tie_breakers, seed)
     # A row of common content is hashed again with its rank, so that it is no longer identical to the others.
     row_keys = keys[by_content]
     _mix(row_keys, np.where(size > MAX_DUPLICATES, rank + 1, 0).astype(np.uint64))
@@ -149,9 +143,13 @@ def _ranks(keys: UInt64Array) -> IntArray:
     return index - np.maximum.accumulate(np.where(is_first, index, 0))
 
 
-def _runs(keys: UInt64Array) -> tuple[IntArray, IntArray]:
-    """Return for every member of every run of equal keys its number from 0, and the length of the run."""
-    rank = _ranks(keys)
+def _order_by_content(
+    columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int
+) -> tuple[UInt64Array, IntArray, IntArray, IntArray]:
+    """Return the hashes of the rows and their order; in that order, the rank among equal rows and the number of these."""
+    keys = _hash(columns, seed) if len(columns) else np.zeros(len(tie_breakers[0]), np.uint64)
+    order = np.lexsort((*tie_breakers[::-1], keys))
+    rank = _ranks(keys[order])
     is_first = rank == 0
     size = np.diff(np.append(np.flatnonzero(is_first), len(keys)))
-    return rank, size[np.cumsum(is_first) - 1] if len(keys) else rank
+    return keys, order, rank, size[np.cumsum(is_first) - 1] if len(keys) else rank

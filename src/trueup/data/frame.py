@@ -17,13 +17,12 @@ from trueup.data.columns import (
     ColumnSource,
     RawColumn,
     as_tuple,
-    check_kind,
     encode_used_texts,
     from_array,
     from_objects,
     from_values,
     open_source,
-    recode,
+    read_known_feature,
     untyped_if_missing,
 )
 from trueup.data.table import Feature, Schema, Table
@@ -277,8 +276,7 @@ def check_weight(raw: RawColumn | None, name: str | None, position: RowPosition 
     """Return the weights; raise unless they are finite, not negative and not all zero."""
     if raw is None:
         return None
-    name = name or "weight"
-    w = as_numbers(raw, name, "weight", position)
+    w = as_numbers(raw, str(name), "weight", position)
     for bad, rule in (
         (~np.isfinite(w), "be finite"),
         (w < 0, "not be negative"),
@@ -287,7 +285,7 @@ def check_weight(raw: RawColumn | None, name: str | None, position: RowPosition 
     ):
         _reject(bad, w, f"weights in column {name!r} must {rule}", "a row that should not count has weight 0", position)
     if position is None:
-        check_some_weight(name, len(w), some=bool(w.any()))
+        check_some_weight(str(name), len(w), some=bool(w.any()))
     return w
 
 
@@ -310,7 +308,7 @@ def rows_to_keep(
     no_outcome = None if y is None else np.isnan(y)
     if no_outcome is not None and no_outcome.any() and unlabelled == "error":
         raise DataError(
-            f"outcome column {name or 'outcome'!r} is missing {describe_rows(no_outcome, position)}",
+            f"outcome column {name!r} is missing {describe_rows(no_outcome, position)}",
             hint="pass {unlabelled} to set unlabelled rows aside, or fill the column in",
             settings={"unlabelled": "drop"},
         )
@@ -488,18 +486,17 @@ def read(
     source = open_source(data)
     check_has_rows(source.rows)
     keys, labels, scores = _scores(source, prediction, position)
-    y_key, y_raw = _role(source, outcome, "outcome", position)
-    w_key, w_raw = _role(source, weight, "weight", position)
+    y_key, y_name, y_raw = _role(source, outcome, "outcome", position)
+    w_key, w_name, w_raw = _role(source, weight, "weight", position)
     check_distinct_roles({"outcome": y_key, "weight": w_key}, keys, source)
-    y_name, w_name = (None if key is None else source.label(key) for key in (y_key, w_key))
     resolved_task = resolve_task(task, classes, several=scores.ndim == 2)
     y, names = None, tuple[str, ...]()
     if resolved_task == "multiclass":
         coded = None if y_raw is None else y_raw.categories()
         names = class_names(() if coded is None else coded.levels, labels, classes)
-        y = None if coded is None else class_indices(coded, y_name or "outcome", names, position)
+        y = None if coded is None else class_indices(coded, str(y_name), names, position)
     elif y_raw is not None:
-        y = check_outcome(y_raw, y_name or "outcome", resolved_task, position)
+        y = check_outcome(y_raw, str(y_name), resolved_task, position)
     check_scores(scores, labels, resolved_task, position)
     w = check_weight(w_raw, w_name, position)
     keep, counts = rows_to_keep(y, w, y_name, unlabelled, position)
@@ -508,8 +505,6 @@ def read(
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
-    y_name = "outcome" if y_name is None and y is not None else y_name
-    w_name = "weight" if w_name is None and w is not None else w_name
     own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), names)
     table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out)
     if position is None:
@@ -551,7 +546,7 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None) ->
     columns = {}
     for feature in schema.features:
         raw = fetch(feature.name, "feature")
-        columns[feature.name] = _read_known_feature(raw, None, feature)
+        columns[feature.name] = read_known_feature(raw, feature)
         if feature.kind == "categorical" and position is None and not raw.missing().all():
             warn_unseen(columns[feature.name], raw, feature)
     return Table(schema, columns, prediction)
@@ -585,7 +580,8 @@ def _read_features(
     for key in chosen:
         name, raw = source.label(key), source.fetch(key)
         if name in known:
-            feature, column = known[name], _read_known_feature(raw, keep, known[name])
+            feature, column = known[name], read_known_feature(raw, known[name])
+            column = column if keep is None else column[keep]
         elif FEATURE_KINDS[raw.kind] == "categorical" or key in as_categories:
             coded = raw.categories()
             if keep is not None:
@@ -602,17 +598,6 @@ def _read_features(
     return described, columns, left_out
 
 
-def _read_known_feature(raw: RawColumn, keep: IntArray | None, feature: Feature) -> AnyArray:
-    """Read a column in the vocabulary of a schema; if all values are missing, any type will do."""
-    is_categorical = feature.kind == "categorical"
-    if raw.missing().all():
-        rows = len(raw) if keep is None else len(keep)
-        return np.full(rows, -1, np.int32) if is_categorical else np.full(rows, np.nan)
-    check_kind(raw, feature)
-    column = recode(raw.categories(), feature.levels) if is_categorical else raw.codes_or_values
-    return column if keep is None else column[keep]
-
-
 def _as_keys(names: Sequence[Hashable] | Hashable, source: ColumnSource) -> tuple[Hashable, ...]:
     """Return names as a tuple; in pandas, a tuple may itself be a name."""
     if isinstance(names, tuple) and names in source.keys:
@@ -622,20 +607,20 @@ def _as_keys(names: Sequence[Hashable] | Hashable, source: ColumnSource) -> tupl
 
 def _role(
     source: ColumnSource, given: Any, role: str, position: RowPosition | None
-) -> tuple[Hashable | None, RawColumn | None]:
-    """Return the key of a role (None if values were passed) and its column."""
+) -> tuple[Hashable | None, str | None, RawColumn | None]:
+    """Return the key of a role (None if values were passed), its name and its column."""
     if given is None:
-        return None, None
+        return None, None, None
     if isinstance(given, (str, int, np.integer)) or (isinstance(given, tuple) and given in source.keys):
         key = source.find(given, role)
         raw = source.fetch(key)
-        return key, raw if position is None else untyped_if_missing(raw)
+        return key, source.label(key), raw if position is None else untyped_if_missing(raw)
     raw = from_values(given, role)
     if len(raw) != source.rows:
         raise ColumnError(
             f"the {role} has {len(raw)} values and the data {source.rows} rows", hint="pass one value per row"
         )
-    return None, raw
+    return None, role, raw
 
 
 def _scores(

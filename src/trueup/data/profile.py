@@ -5,31 +5,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup._validate import check_choice
+from trueup.data import frame
 from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, ColumnSource, as_tuple, open_source, untyped_if_missing
 from trueup.data.folds import random_row_keys
-from trueup.data.frame import (
-    NO_PREDICTION,
-    RowPosition,
-    as_numbers,
-    check_distinct_roles,
-    check_has_rows,
-    check_outcome,
-    check_rows_left,
-    check_scores,
-    check_some_weight,
-    check_weight,
-    choose_features,
-    class_names,
-    find_scores,
-    identifier_reason,
-    resolve_task,
-    rows_to_keep,
-)
 from trueup.data.table import Feature, Schema, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError
 
@@ -89,19 +72,19 @@ def assign_roles(
     check_choice("unlabelled", unlabelled, ("error", "drop"))
     source = ColumnSource.of_names(names)
     scores: tuple[str, ...] = ()
-    if prediction is not NO_PREDICTION:
+    if prediction is not frame.NO_PREDICTION:
         given = None if prediction is None else [_check_name(name, "prediction") for name in as_tuple(prediction)]
-        scores = tuple(map(str, find_scores(source, given)))
+        scores = tuple(map(str, frame.find_scores(source, given)))
     y, w = (
         None if name is None else str(source.find(_check_name(name, role), role))
         for name, role in ((outcome, "outcome"), (weight, "weight"))
     )
-    check_distinct_roles({"outcome": y, "weight": w}, scores, source)
-    resolved_task = resolve_task(task, classes, several=len(scores) > 1)
+    frame.check_distinct_roles({"outcome": y, "weight": w}, scores, source)
+    resolved_task = frame.resolve_task(task, classes, several=len(scores) > 1)
     if classes is not None:
-        class_names((), scores, classes)
+        frame.class_names((), scores, classes)
     as_categories = source.find_all(as_tuple(categorical), "categorical")
-    chosen = tuple(map(str, choose_features(source, features, scores, y, w)))
+    chosen = tuple(map(str, frame.choose_features(source, features, scores, y, w)))
     class_tuple = None if classes is None else tuple(classes)
     return Roles(y, scores, w, chosen, frozenset(map(str, as_categories)), resolved_task, unlabelled, class_tuple)
 
@@ -203,15 +186,6 @@ class ColumnProfile:
         return Feature(name, "categorical", sort_levels(self.levels.texts))
 
 
-class PartitionProfile(NamedTuple):
-    """Number of rows of one partition, of those not set aside, and the range of the scores of these."""
-
-    rows: int
-    kept: int
-    lowest: tuple[float, ...] = ()
-    highest: tuple[float, ...] = ()
-
-
 @dataclass(frozen=True, eq=False)
 class RowSample:
     """The rows with the smallest random keys: a random sample of at most ``size`` rows, or all rows."""
@@ -233,7 +207,8 @@ class RowSample:
 class TableProfile:
     """What some partitions show of the columns; profiles add up, in any order."""
 
-    partitions: Mapping[int, PartitionProfile]
+    rows: int
+    kept: int  # rows that are not set aside
     columns: Mapping[str, ColumnProfile]
     sample: RowSample
     outcomes: frozenset[str] = frozenset()  # of several classes
@@ -242,33 +217,23 @@ class TableProfile:
     has_weight: bool = False  # whether some weight is positive
     discrete_outcomes: bool = True  # whether every outcome is 0 or 1, or a class
 
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return sum(partition.rows for partition in self.partitions.values())
-
-    @property
-    def kept(self) -> int:
-        """The number of rows that are not set aside."""
-        return sum(partition.kept for partition in self.partitions.values())
-
     def __add__(self, other: TableProfile) -> TableProfile:
         columns = {name: column.merge(other.columns[name], name) for name, column in self.columns.items()}
         return TableProfile(
-            {**self.partitions, **other.partitions}, columns, self.sample + other.sample,
+            self.rows + other.rows, self.kept + other.kept, columns, self.sample + other.sample,
             frozenset(sorted(self.outcomes | other.outcomes)[:MAX_OUTCOMES]),
             self.unlabelled + other.unlabelled, self.weightless + other.weightless,
             self.has_weight or other.has_weight, self.discrete_outcomes and other.discrete_outcomes,
         )  # fmt: skip
 
     @classmethod
-    def of(cls, frame: Any, partition: int, roles: Roles) -> TableProfile:
+    def of(cls, data: Any, partition: int, roles: Roles) -> TableProfile:
         """Profile one partition: a frame that `trueup.data.frame.read` accepts."""
-        source = open_source(frame)
-        position = RowPosition(0, partition)
+        source = open_source(data)
+        position = frame.RowPosition(0, partition)
         scores = {}
         for name in roles.prediction:
-            scores[name] = as_numbers(untyped_if_missing(source.fetch(name)), name, "prediction", position)
+            scores[name] = frame.as_numbers(untyped_if_missing(source.fetch(name)), name, "prediction", position)
         raw_y, raw_w = (
             None if name is None else untyped_if_missing(source.fetch(name)) for name in (roles.outcome, roles.weight)
         )
@@ -276,16 +241,14 @@ class TableProfile:
         if raw_y is not None and roles.task == "multiclass":  # the index of a class is known once all partitions are read
             y, outcomes = np.where(raw_y.missing(), np.nan, 0.0), frozenset(raw_y.categories().levels)
         elif raw_y is not None:
-            y = check_outcome(raw_y, roles.outcome or "outcome", roles.task, position)
+            y = frame.check_outcome(raw_y, str(roles.outcome), roles.task, position)
         if scores:
-            check_scores(np.column_stack(list(scores.values())), roles.prediction, roles.task, position)
-        w = check_weight(raw_w, roles.weight, position)
-        keep, counts = rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
+            frame.check_scores(np.column_stack(list(scores.values())), roles.prediction, roles.task, position)
+        w = frame.check_weight(raw_w, roles.weight, position)
+        keep, counts = frame.rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
         rows = np.arange(source.rows) if keep is None else keep
         raws = {name: source.fetch(name) for name in roles.features}
         columns = {name: ColumnProfile.of(name, raw, partition, keep, roles) for name, raw in raws.items()}
-        kept_scores = {name: column[rows] for name, column in scores.items()} if len(rows) else {}
-        ends = (tuple(float(end(column)) for column in kept_scores.values()) for end in (np.min, np.max))
         # The sample has numbers, dates and scores, of rows that are drawn by their place in the partition.
         places = [np.full(source.rows, float(partition)), np.arange(source.rows, dtype=np.float64)]
         keys = random_row_keys(places, [], 0)[rows]
@@ -294,25 +257,25 @@ class TableProfile:
         numbers |= {name: np.full(source.rows, np.nan) for name, column in columns.items() if column.kind is None}
         values = {name: column[rows[drawn]] for name, column in {**numbers, **scores}.items()}
         return cls(
-            {partition: PartitionProfile(source.rows, len(rows), *ends)}, columns,
+            source.rows, len(rows), columns,
             RowSample(keys[drawn], values, roles.sample_rows), outcomes,
             *counts, w is not None and bool(w.any()), y is None or bool(np.isin(y[rows], (0.0, 1.0)).all()),
         )  # fmt: skip
 
     def describe(self, roles: Roles) -> tuple[Schema, dict[str, str]]:
         """Return the schema of all rows, and the columns left out and why; raise and warn as `read` does."""
-        check_has_rows(self.rows)
+        frame.check_has_rows(self.rows)
         if roles.weight is not None:
-            check_some_weight(roles.weight, self.rows, some=self.has_weight)
-        check_rows_left(self.kept, self.unlabelled, self.weightless)
+            frame.check_some_weight(roles.weight, self.rows, some=self.has_weight)
+        frame.check_rows_left(self.kept, self.unlabelled, self.weightless)
         classes: tuple[str, ...] = ()
         if roles.task == "multiclass":
-            classes = class_names(sort_levels(self.outcomes), roles.prediction, roles.classes)
+            classes = frame.class_names(sort_levels(self.outcomes), roles.prediction, roles.classes)
         features, left_out = [], {}
         all_kept = not self.unlabelled + self.weightless
         for name in roles.features:
             column = self.columns[name]
-            if (reason := identifier_reason(name, len(column.levels), column.known)) is not None:
+            if (reason := frame.identifier_reason(name, len(column.levels), column.known)) is not None:
                 left_out[name] = reason
             else:
                 features.append(column.feature(name, as_categories=name in roles.categorical, all_kept=all_kept))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.data.table import Table
-from trueup.errors import FileError
+from trueup.errors import DataError, FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from trueup._types import AnyArray
     from trueup.data.table import Schema
@@ -49,7 +50,7 @@ class TableSpill:
         every |= {f"column{index}": table.columns[feature.name] for index, feature in enumerate(table.schema.features)}
         arrays = {name: array for name, array in every.items() if array is not None}
         dtypes = {name: (array.dtype.str, array.shape[1] if array.ndim > 1 else 0) for name, array in arrays.items()}
-        self._check_same_columns(table.schema, dtypes)
+        self._include(table, dtypes)
         try:
             for name, array in arrays.items():
                 with (self.directory / name).open("ab") as file:
@@ -57,12 +58,10 @@ class TableSpill:
         except OSError as error:
             raise self._write_error(error) from error
         self.sizes.append(len(table))
-        self._add_counts(table)
 
     def take_over(self, other: TableSpill) -> None:
         """Append the rows of another spill and close it; at most one of its files exists twice at a time."""
-        assert other.schema is not None
-        self._check_same_columns(other.schema, other.dtypes)
+        self._include(other, other.dtypes)
         try:
             for name in self.dtypes:
                 source, target = other.directory / name, self.directory / name
@@ -75,7 +74,6 @@ class TableSpill:
         except OSError as error:
             raise self._write_error(error) from error
         self.sizes += other.sizes
-        self._add_counts(other)
         other.close()
 
     def table(self) -> Table:
@@ -98,15 +96,15 @@ class TableSpill:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _add_counts(self, other: Table | TableSpill) -> None:
+    def _include(self, other: Table | TableSpill, dtypes: dict[str, tuple[str, int]]) -> None:
+        """Add the counts of more rows; raise unless they have the same columns."""
+        if self.schema is None:
+            self.schema, self.dtypes = other.schema, dtypes
+        if (other.schema, dtypes) != (self.schema, self.dtypes):
+            raise DataError("rows of different columns cannot be spilled together", hint="read all rows with one schema")
         self.unlabelled += other.unlabelled
         self.weightless += other.weightless
         self.left_out |= other.left_out
-
-    def _check_same_columns(self, schema: Schema, dtypes: dict[str, tuple[str, int]]) -> None:
-        if self.schema is None:
-            self.schema, self.dtypes = schema, dtypes
-        assert (schema, dtypes) == (self.schema, self.dtypes), "Tables of different columns"
 
     def _map(self, name: str) -> AnyArray:
         dtype, width = self.dtypes[name]
@@ -123,3 +121,14 @@ class TableSpill:
             hint=self.hint,
             settings=self.settings,
         )
+
+
+@contextlib.contextmanager
+def temporary_directory(spill: Path | None) -> Iterator[str]:
+    """Create a temporary directory in the spill directory."""
+    try:
+        directory = tempfile.TemporaryDirectory(prefix="trueup-", dir=spill, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise FileError(f"cannot write to {spill}: {error.strerror}", hint="name another spill directory") from error
+    with directory as name:
+        yield name

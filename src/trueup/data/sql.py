@@ -14,6 +14,7 @@ import contextlib
 import glob
 import re
 import tempfile
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import duckdb
@@ -26,7 +27,7 @@ from trueup.data.table import sort_levels
 from trueup.errors import ArgumentError, ColumnError, FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection as Connection
@@ -88,34 +89,39 @@ def read_files(
     """
     as_text, chosen = as_tuple(text), None if columns is None else as_tuple(columns)
     with connect(threads) as con:
-        rows = open_rows(con, paths, sql, as_text)
-        values, texts = select_columns(rows, chosen, as_text)
+        rows = select_columns(open_rows(con, paths, sql, as_text), chosen, as_text)
         with duckdb_errors(rows.files):
-            check_columns_everywhere(con, rows.files, [*values, *texts])
-            arrays = fetch(con, rows, values, texts)
+            check_columns_everywhere(con, rows)
+            arrays = fetch(con, rows)
         return {name: arrays[name] for name in (rows.names if chosen is None else chosen) if name in arrays}
 
 
 def column_names(paths: Sequence[str | Path] | str | Path | None = None, sql: str | None = None) -> list[str]:
     """Return the columns that `read_files` reads, without reading rows (except in JSON, where rows name the columns)."""
     with connect(None) as con:
-        rows = open_rows(con, paths, sql, (), names_only=True)
-        values, texts = select_columns(rows, None, ())
-        return [name for name in rows.names if name in values or name in texts]
+        rows = select_columns(open_rows(con, paths, sql, (), names_only=True), None, ())
+        return [name for name in rows.names if name in rows.columns]
 
 
 class SqlRows(NamedTuple):
-    """Rows to be read: their SQL, and their columns, called c0, c1, ... in SQL."""
+    """Rows to be read: their SQL, their columns, called c0, c1, ... in SQL, and the SQL of the columns to be read."""
 
     source: str
     names: tuple[str, ...]
     types: tuple[str, ...]
     files: Files | None = None
+    values: Mapping[str, str] = MappingProxyType({})
+    texts: Mapping[str, str] = MappingProxyType({})
 
     @property
     def table(self) -> str:
         """The rows as a table expression."""
         return f"{self.source} AS rows({', '.join(f'c{index}' for index in range(len(self.names)))})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns to be read."""
+        return (*self.values, *self.texts)
 
     @property
     def is_parquet(self) -> bool:
@@ -152,10 +158,8 @@ def find_names(known: Iterable[str], names: Sequence[str], role: str) -> tuple[s
     return cast("tuple[str, ...]", ColumnSource.of_names(known).find_all(names, role))
 
 
-def select_columns(
-    rows: SqlRows, columns: Sequence[str] | None, as_text: Sequence[str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the columns to read with the SQL of each: columns of values, and columns of texts."""
+def select_columns(rows: SqlRows, columns: Sequence[str] | None, as_text: Sequence[str]) -> SqlRows:
+    """Return rows with the SQL of the columns to read: columns of values, and columns of texts."""
     values, texts = {}, {}
     wanted = None if columns is None else set(find_names(rows.names, columns, "data"))
     for index, (name, declared) in enumerate(zip(rows.names, rows.types, strict=True)):
@@ -174,7 +178,7 @@ def select_columns(
             )
     if not values and not texts:
         raise ColumnError(f"no column to read among {', '.join(map(repr, rows.names[:12]))}")
-    return values, texts
+    return rows._replace(values=values, texts=texts)
 
 
 @contextlib.contextmanager
@@ -291,15 +295,16 @@ def _convert_texts(con: Connection, rows: SqlRows, as_text: Sequence[str]) -> Sq
     return rows._replace(source=f"(SELECT {listed} FROM {rows.table})", types=new_types)
 
 
-def check_columns_everywhere(con: Connection, files: Files | None, columns: Sequence[str]) -> None:
+def check_columns_everywhere(con: Connection, rows: SqlRows) -> None:
     """Raise if one of several files lacks a column that is read: its values would look missing."""
+    files = rows.files
     if files is None or len(files.paths) == 1 or files.format == "json":  # the records of JSON name what they have
         return
     for index, path in enumerate(files.paths):
         call = reader_call(files._replace(paths=[path]))
         names = files.headers[index] if files.headers else describe(con, f"FROM {call}")[0]
         folded = {name.lower() for name in names}
-        for name in columns:
+        for name in rows.columns:
             if name.lower() not in folded:
                 raise ColumnError(
                     f"file {str(path)!r} has no column {name!r}, which the others have",
@@ -326,9 +331,9 @@ def list_columns(columns: Iterable[str], prefix: str) -> str:
     return ", ".join(f"{sql} AS {prefix}{index}" for index, sql in enumerate(columns))
 
 
-def fetch(con: Connection, rows: SqlRows, values: dict[str, str], texts: dict[str, str]) -> dict[str, Any]:
+def fetch(con: Connection, rows: SqlRows) -> dict[str, Any]:
     """Read the selected columns of all rows."""
-    table = rows.table
+    table, values, texts = rows.table, rows.values, rows.texts
     if texts and not rows.is_parquet:
         # Texts take two passes: a query is run once, and CSV and JSON are parsed once. Parquet is faster to read twice.
         listed = list_columns([*values.values(), *texts.values()], "r")

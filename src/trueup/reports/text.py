@@ -7,7 +7,6 @@ import json
 import math
 import platform
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -107,7 +106,7 @@ def summarize(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> str:
 
 def audit_notes(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]:
     """Return the notes of an audit, with small segments counted in the terms of the vocabulary."""
-    lines = notes(replace(audit, thin=0))
+    lines = notes(audit, count_thin=False)
     if audit.thin:
         verb = "has" if audit.thin == 1 else "have"
         lines.append(

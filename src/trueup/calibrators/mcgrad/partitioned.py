@@ -172,7 +172,7 @@ def check_memory(partitions: PartitionedTable, rule: object, rows: int | None = 
         if partitions.roles.unlabelled != "error" or partitions.roles.weight is not None:
             return
         rows = partitions.rows
-    memory, models, outputs = partitions.reader.scan.memory, _model_count(rule), len(partitions.schema.prediction)
+    memory, models, outputs = partitions.scan.memory, _model_count(rule), len(partitions.schema.prediction)
     bins = len(partitions.schema.features) + outputs
     per_row = models * (bins + MODEL_BYTES + OUTPUT_BYTES * outputs) + bins + ROW_BYTES * outputs
     needed = BASE_BYTES + rows * per_row
