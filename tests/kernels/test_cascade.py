@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import twins
 from forests import make_forest, make_rows
-from trueup.kernels import cascade as kernel
-from trueup.kernels.cascade import IDENTITY, LOGIT, ROWS, SOFTMAX, Stage, build, score
+from trueup.kernels import trees as kernel
+from trueup.kernels.trees import IDENTITY, LOGIT, ROWS, SOFTMAX, Stage, build, score
 
 LINKS = {"identity": IDENTITY, "logit": LOGIT, "softmax": SOFTMAX}
 LEVELS = st.lists(st.sampled_from([-1, -1, 0, 3, 70]), max_size=4)

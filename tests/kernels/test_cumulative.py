@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twins
-from trueup.kernels import cumulative as sums
+from trueup.kernels import tally as sums
 from trueup.kernels.tally import Cells, assign, find_cells, sort_rows, tally
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import twins
-from trueup.kernels.cascade import IDENTITY, Stage, build, score
 from trueup.kernels.threads import Workers
+from trueup.kernels.trees import IDENTITY, Stage, build, score
 from trueup.learners import lightgbm as engine
 from trueup.learners.lightgbm import BinnedDataset, GrowthParameters, TreeGrower, silence
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics.smooth import smooth_ece, smooth_ece_at
+from trueup.metrics.binned import smooth_ece, smooth_ece_at
 
 QUICK = settings(max_examples=60, deadline=None)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits.segments import MemoryRows, batches
-from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
+from trueup.kernels import tally as sums
 from trueup.kernels.sorting import argsort
 from trueup.kernels.tally import concatenate_tallies
 from trueup.kernels.threads import Workers

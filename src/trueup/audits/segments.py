@@ -19,7 +19,6 @@ import numpy as np
 from trueup.audits.summary import Pool
 from trueup.data.bins import bins_for, check_bins, check_segments, fit_binner, plan_combinations
 from trueup.errors import ArgumentError
-from trueup.kernels.cumulative import group_rows
 from trueup.kernels.tally import (
     Cells,
     RunningTally,
@@ -28,6 +27,7 @@ from trueup.kernels.tally import (
     concatenate_tallies,
     cross,
     find_cells,
+    group_rows,
     sort_rows,
     tally,
 )

@@ -15,8 +15,8 @@ from trueup.calibrators.mcgrad.estimator import CascadeGrower, check_growth
 from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, paired_gain
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError
-from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.threads import Workers
+from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.learners.lightgbm import GrowthParameters
 from trueup.metrics.result import Result
 

@@ -15,8 +15,8 @@ from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.data import folds
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
-from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.fitting import deviation_moments
+from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.inputs import Scored
 
 if TYPE_CHECKING:

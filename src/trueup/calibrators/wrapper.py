@@ -31,7 +31,7 @@ from trueup.calibrators.curves.estimators import Platt
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.stopping import MIN_ROWS, scale_weights
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, IdentifierWarning, TrueupWarning
-from trueup.kernels.cascade import MIN_PROBABILITY
+from trueup.kernels.trees import MIN_PROBABILITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.kernels._jit import jit
-from trueup.kernels.cascade import MIN_PROBABILITY, expit
 from trueup.kernels.sorting import lower_bound, lower_bounds
+from trueup.kernels.trees import MIN_PROBABILITY, expit
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray

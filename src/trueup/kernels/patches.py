@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.kernels._jit import jit
-from trueup.kernels.cascade import logit
+from trueup.kernels.trees import logit
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray

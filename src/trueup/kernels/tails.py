@@ -121,7 +121,7 @@ def findings(
 ) -> None:
     """Write the eleven numbers of each segment with binary outcomes, one row per number, in the order of FINDINGS.
 
-    ``sums`` are the weights and squared weights, ``state`` the running sums of `trueup.kernels.cumulative`, and segments
+    ``sums`` are the weights and squared weights, ``state`` the running sums of `trueup.kernels.tally`, and segments
     are the columns of ``out`` from ``start`` on; z is the normal quantile of the interval, ``power`` that of the detectable
     shift.
     """

@@ -1,4 +1,10 @@
-"""Rows in score order, the cells they fall in, and the Tally: sums per segment that add."""
+"""Running sums per segment over rows in score order, and the Tally: sums per segment that add.
+
+Rows are sorted by score once. A combination of columns assigns each row a cell, ``parent * width + code`` (negative values
+exclude a row), and ``slot`` assigns each cell its segment, or -1; its last entry is for excluded rows. Every segment
+advances its cumulative differences as its rows pass; rows of equal score (one ``step``) advance it once. Unsigned indices
+avoid the test for negative ones. The NumPy twins in the tests define these kernels.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numba import int64, uint64
 
-from trueup.kernels import cumulative as sums
+from trueup.kernels._jit import jit
 from trueup.kernels.sorting import argsort
 
 if TYPE_CHECKING:
@@ -17,6 +24,326 @@ if TYPE_CHECKING:
 
 
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
+# Columns of the state, one cache line a segment: sums, then the path of the cumulative differences.
+CUM, EXPECTED, VARIANCE, SKEW, HIGH, LOW, RISE, STEP = range(8)
+BINARY_COLUMNS, REAL_COLUMNS = 8, 15
+# Columns of the state for real outcomes: the same places where the meaning is the same, the sums of squares within and
+# between steps, then the step under way, the step before it, and the first one.
+R_CUM, R_EXPECTED, R_WITHIN, R_BETWEEN, R_HIGH, R_LOW, R_STEP = range(7)
+R_COUNT, R_MEAN, R_SS, R_LAST_MEAN, R_LAST_VAR, R_FIRST_MEAN, R_FIRST_VAR, R_STEPS = range(7, 15)
+# Columns of the weight sums and of the curve sums.
+WEIGHT, WEIGHT2 = range(2)
+CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_RESIDUAL2 = range(6)
+
+
+@jit
+def find_dense(
+    parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int
+) -> tuple[IntArray, Int32Array, int, Int32Array]:
+    """Find the cells with enough rows: their numbers, rows, the number of others with rows, and the slot of every cell.
+
+    Other rows, if they are neither few nor nearly all, get a slot beyond the last: summing them is faster than branching.
+    """
+    size = height * width
+    # Rows left out are counted in eight places by turns: one place would have to wait for itself. The sign is a mask of
+    # ones where a part is negative, so that there is no branch to guess wrong.
+    counts = np.zeros(size + 8, np.int32)
+    for i in range(parent.size):
+        out = int64((parent[i] | code[i]) >> 31)
+        counts[uint64(((parent[i] * width + code[i]) & ~out) | ((size + (i & 7)) & out))] += 1
+    kept, thin, inside = 0, 0, 0
+    for cell in range(size):
+        if counts[cell] >= min_rows:
+            kept += 1
+            inside += counts[cell]
+        elif counts[cell] > 0:
+            thin += 1
+    numbers = np.empty(kept, np.int64)
+    rows = np.empty(kept, np.int32)
+    elsewhere = kept if 0.2 * parent.size < inside < 0.97 * parent.size else -1
+    segment = 0
+    for cell in range(size):
+        if counts[cell] >= min_rows:
+            numbers[segment], rows[segment] = cell, counts[cell]
+            counts[cell] = segment
+            segment += 1
+        else:
+            counts[cell] = elsewhere
+    counts[size] = elsewhere
+    return numbers, rows, thin, counts[: size + 1]
+
+
+@jit
+def look_up(parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, out: Int32Array) -> None:
+    """Write the segment of each row, -1 for none."""
+    for i in range(parent.size):
+        out[i] = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
+
+
+@jit
+def advance(
+    parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray,
+    w: FloatArray | None, state: FloatArray, sums: FloatArray,
+) -> None:  # fmt: skip
+    """Advance the state of every segment over rows whose scores are not below those before: binary outcomes.
+
+    ``e`` is w (y - p). The path (HIGH, LOW and RISE, the largest ascent) includes the cumulative difference when the next
+    step begins, so that tied scores count as one; `close` includes the last. ``w`` is None if every weight is 1: the kernel
+    is then compiled without the branch.
+    """
+    for i in range(parent.size):
+        k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
+        if k < 0:
+            continue
+        s = state[uint64(k)]
+        total = s[CUM]
+        q = p[i]
+        v = q * (1.0 - q)
+        third = v * (1.0 - 2.0 * q)
+        if w is not None:
+            a = w[i]
+            sums[k, WEIGHT] += a
+            sums[k, WEIGHT2] += a * a
+            q *= a
+            v *= a * a
+            third *= a * a * a
+        # Four neighbours are read, added to and written together: one instruction each, where the machine has it.
+        following, expected, variance, skew = total + e[i], s[EXPECTED] + q, s[VARIANCE] + v, s[SKEW] + third
+        if s[STEP] != step[i]:
+            s[STEP] = step[i]
+            low = s[LOW] if s[LOW] < total else total
+            rise = total - low
+            s[LOW] = low
+            s[HIGH] = s[HIGH] if s[HIGH] > total else total
+            s[RISE] = s[RISE] if s[RISE] > rise else rise
+        s[CUM], s[EXPECTED], s[VARIANCE], s[SKEW] = following, expected, variance, skew
+
+
+@jit
+def close(state: FloatArray) -> None:
+    """Include the last step in the path of every segment: binary outcomes."""
+    for k in range(state.shape[0]):
+        s = state[k]
+        s[LOW] = min(s[LOW], s[CUM])
+        s[HIGH] = max(s[HIGH], s[CUM])
+        s[RISE] = max(s[RISE], s[CUM] - s[LOW])
+
+
+@jit
+def _close_step(s: FloatArray) -> None:
+    """End the current step of one segment with real outcomes."""
+    s[R_LOW] = min(s[R_LOW], s[R_CUM])
+    s[R_HIGH] = max(s[R_HIGH], s[R_CUM])
+    variance = s[R_SS] / s[R_COUNT]
+    s[R_WITHIN] += s[R_SS]
+    if s[R_STEPS] == 0:
+        s[R_FIRST_MEAN] = s[R_MEAN]
+        s[R_FIRST_VAR] = variance
+    else:
+        jump = s[R_MEAN] - s[R_LAST_MEAN]
+        s[R_BETWEEN] += variance + s[R_LAST_VAR] + jump * jump
+    s[R_LAST_MEAN] = s[R_MEAN]
+    s[R_LAST_VAR] = variance
+    s[R_STEPS] += 1
+    s[R_COUNT], s[R_MEAN], s[R_SS] = 0.0, 0.0, 0.0
+
+
+@jit
+def advance_real(
+    parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray,
+    w: FloatArray | None, state: FloatArray, sums: FloatArray,
+) -> None:  # fmt: skip
+    """Advance the state of every segment over rows whose scores are not below those before: real outcomes.
+
+    Also keeps the sums for the variance by successive differences: per step the mean and the sum of squares of e, over all
+    steps the sum of squares within steps and the squared jumps between neighbours.
+    """
+    for i in range(parent.size):
+        k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
+        if k < 0:
+            continue
+        s = state[uint64(k)]
+        if s[R_STEP] != step[i]:
+            s[R_STEP] = step[i]
+            if s[R_COUNT] > 0:
+                _close_step(s)
+        s[R_CUM] += e[i]
+        s[R_COUNT] += 1.0
+        off = e[i] - s[R_MEAN]
+        s[R_MEAN] += off / s[R_COUNT]
+        s[R_SS] += off * (e[i] - s[R_MEAN])
+        if w is not None:
+            s[R_EXPECTED] += w[i] * p[i]
+            sums[k, WEIGHT] += w[i]
+            sums[k, WEIGHT2] += w[i] * w[i]
+        else:
+            s[R_EXPECTED] += p[i]
+
+
+@jit
+def close_real(state: FloatArray) -> None:
+    """End the current step of every segment: real outcomes."""
+    for k in range(state.shape[0]):
+        if state[k, R_COUNT] > 0:
+            _close_step(state[k])
+
+
+@jit
+def count_rows(parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, rows: IntArray) -> None:
+    """Add the rows of every segment to ``rows``."""
+    for i in range(parent.size):
+        k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
+        if k >= 0:
+            rows[uint64(k)] += 1
+
+
+@jit
+def cross_dense(
+    parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int,
+    step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None, real: int | None,
+) -> tuple[IntArray, Int32Array, int, FloatArray, FloatArray]:  # fmt: skip
+    """Find the cells of a combination and sum them; one call, so that threads do not wait.
+
+    ``real`` is None for binary outcomes: the other branch is then not compiled.
+    """
+    numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
+    state = np.zeros((numbers.size + 1, BINARY_COLUMNS if real is None else REAL_COLUMNS))
+    sums = np.zeros((numbers.size + 1, 2))
+    if numbers.size > 0:
+        if real is None:
+            advance(parent, code, width, slot, step, e, p, w, state, sums)
+            close(state)
+        else:
+            advance_real(parent, code, width, slot, step, e, p, w, state, sums)
+            close_real(state)
+    return numbers, rows, thin, state[:-1], sums[:-1]
+
+
+@jit
+def group_rows(codes: Int32Array, start: Int32Array, order: Int32Array) -> None:
+    """List the rows of each level of a column, in score order: those of level k are order[start[k] : start[k + 1]].
+
+    ``start`` is zero on entry, with one more entry than levels; rows of code -1 are not listed.
+    """
+    for i in range(codes.size):
+        if codes[i] >= 0:
+            start[codes[i] + 1] += 1
+    for k in range(start.size - 1):
+        start[k + 1] += start[k]
+    for i in range(codes.size):
+        if codes[i] >= 0:
+            order[start[codes[i]]] = i
+            start[codes[i]] += 1
+    for k in range(start.size - 1, 0, -1):
+        start[k] = start[k - 1]
+    start[0] = 0
+
+
+@jit
+def rows_of(
+    columns: Int32Array, wanted: Int32Array, codes: Int32Array, order: Int32Array, start: Int32Array, first: Int32Array,
+    out: Int32Array,
+) -> int:  # fmt: skip
+    """Write the rows of one segment, in score order; return their number.
+
+    ``columns`` and ``wanted`` are its columns (-1 beyond its depth) and codes; ``codes`` and ``order`` have one row per
+    column, and ``start`` has the starts of all columns, those of column c from ``first[c]`` on. The rows of its rarest
+    level are searched.
+    """
+    if columns[0] < 0:
+        for i in range(codes.shape[1]):
+            out[i] = i
+        return i + 1
+    rarest, low, high = 0, 0, codes.shape[1] + 1
+    for c in range(columns.size):
+        if columns[c] >= 0:
+            level = first[columns[c]] + wanted[c]
+            if start[level + 1] - start[level] < high - low:
+                rarest, low, high = c, start[level], start[level + 1]
+    # The other two columns; where there are fewer, the rarest itself, which every listed row agrees with.
+    a = (rarest + 1) % columns.size
+    b = (rarest + 2) % columns.size
+    a = a if columns[a] >= 0 else rarest
+    b = b if columns[b] >= 0 else rarest
+    listed, first_codes, second_codes = order[columns[rarest]], codes[columns[a]], codes[columns[b]]
+    count = 0
+    for j in range(low, high):
+        i = listed[j]
+        out[count] = i
+        count += (first_codes[i] == wanted[a]) & (second_codes[i] == wanted[b])
+    return count
+
+
+@jit
+def draw_paths(
+    at: Int32Array, ids: Int32Array, step: Int32Array, e: FloatArray, span: FloatArray, rise: FloatArray, work: FloatArray
+) -> None:
+    """Compute the path of every segment for several draws of the outcomes.
+
+    ``at`` and ``ids`` are collected rows, ``e`` is (draws, rows); ``span`` and ``rise`` (draws, segments) are written;
+    ``work`` is (segments, 5) scratch.
+    """
+    for d in range(e.shape[0]):
+        work[:] = 0.0
+        work[:, 4] = -1.0
+        for j in range(ids.size):
+            i = at[j]
+            s = work[ids[j]]
+            if s[4] != step[i]:
+                s[4] = step[i]
+                s[1] = max(s[1], s[0])
+                s[2] = min(s[2], s[0])
+                s[3] = max(s[3], s[0] - s[2])
+            s[0] += e[d, i]
+        for k in range(work.shape[0]):
+            s = work[k]
+            s[1] = max(s[1], s[0])
+            s[2] = min(s[2], s[0])
+            span[d, k] = s[1] - s[2]
+            rise[d, k] = max(s[3], s[0] - s[2])
+
+
+@jit
+def curve(
+    at: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray, total: float, bins: int,
+    out: FloatArray, carried: FloatArray,
+) -> None:  # fmt: skip
+    """Sum bins of equal weight of the scores of one segment, whose rows are ``at``; rows of equal score stay together.
+
+    ``total`` is the weight of the segment; ``out`` (bins or more, 6) is zero on entry. ``carried`` has the weight of rows
+    of lower scores, the last step and its bin: 0, -1 and 0 at first.
+    """
+    weighted = w.size > 0
+    seen, last, place = carried[0], int64(carried[1]), int64(carried[2])
+    for j in range(at.size):
+        i = at[j]
+        if step[i] != last:
+            last = step[i]
+            # A hair is added so that a boundary met exactly does not depend on rounding.
+            place = min(int64(bins * (seen / total) + 1e-9), bins - 1)
+        a = w[i] if weighted else 1.0
+        cell = out[place]
+        cell[CURVE_ROWS] += 1.0
+        cell[CURVE_WEIGHT] += a
+        cell[CURVE_WEIGHT2] += a * a
+        cell[CURVE_EXPECTED] += a * p[i]
+        cell[CURVE_RESIDUAL] += e[i]
+        cell[CURVE_RESIDUAL2] += e[i] * e[i]
+        seen += a
+    carried[0], carried[1], carried[2] = seen, last, place
+
+
+@jit
+def curves(
+    share: int, shares: int, columns: Int32Array, wanted: Int32Array, codes: Int32Array, order: Int32Array,
+    start: Int32Array, first: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray, total: FloatArray,
+    bins: Int32Array, out: FloatArray, carried: FloatArray,
+) -> None:  # fmt: skip
+    """Sum the curves of every ``shares``-th segment, from number ``share`` on: the work of one thread."""
+    rows = np.empty(codes.shape[1], np.int32)
+    for k in range(share, total.size, shares):
+        count = rows_of(columns[k], wanted[k], codes, order, start, first, rows)
+        curve(rows[:count], step, e, p, w, total[k], bins[k], out[k], carried[k])
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +394,7 @@ def find_cells(parent: Int32Array, code: Int32Array, shape: tuple[int, int], min
     """Find the cells with at least ``min_rows`` rows; a negative parent or code excludes a row."""
     height, width = shape
     if _dense(shape, len(parent)):
-        numbers, rows, thin, _ = sums.find_dense(parent, code, height, width, min_rows)
+        numbers, rows, thin, _ = find_dense(parent, code, height, width, min_rows)
         return Cells(numbers, rows, thin)
     cell = parent.astype(np.int64) * width + code
     numbers, counts = np.unique(cell[(parent >= 0) & (code >= 0)], return_counts=True)
@@ -87,7 +414,7 @@ def assign(parent: Int32Array, code: Int32Array, shape: tuple[int, int], numbers
     height, width = shape
     if _dense(shape, len(parent)):
         out = np.empty(len(parent), np.int32)
-        sums.look_up(parent, code, width, slots(height * width, numbers), out)
+        look_up(parent, code, width, slots(height * width, numbers), out)
         return out
     if not len(numbers):
         return np.full(len(parent), -1, np.int32)
@@ -106,7 +433,7 @@ class Tally:
     """Running sums of some segments over rows in score order.
 
     Two tallies add (``first + second``) if every score of the second lies above every score of the first. The columns of
-    ``state`` are named in `trueup.kernels.cumulative`.
+    ``state`` are named above.
     """
 
     rows: IntArray
@@ -120,27 +447,27 @@ class Tally:
     @property
     def weight(self) -> FloatArray:
         """Total weight of each segment."""
-        return self.weights[:, sums.WEIGHT]
+        return self.weights[:, WEIGHT]
 
     @property
     def residual(self) -> FloatArray:
         """Sum of w (y - p)."""
-        return self.state[:, sums.CUM]
+        return self.state[:, CUM]
 
     @property
     def expected(self) -> FloatArray:
         """Sum of w p."""
-        return self.state[:, sums.EXPECTED]
+        return self.state[:, EXPECTED]
 
     @property
     def span(self) -> FloatArray:
         """Largest minus smallest cumulative difference, C_0 = 0 included: W times ECCE-R."""
-        return np.asarray(self.state[:, sums.HIGH] - self.state[:, sums.LOW])
+        return np.asarray(self.state[:, HIGH] - self.state[:, LOW])
 
     @property
     def reach(self) -> FloatArray:
         """Largest modulus of the cumulative difference: W times ECCE-MAD."""
-        return np.maximum(self.state[:, sums.HIGH], -self.state[:, sums.LOW])
+        return np.maximum(self.state[:, HIGH], -self.state[:, LOW])
 
     def take(self, which: IntArray) -> Tally:
         """Return the tally of some segments."""
@@ -150,22 +477,22 @@ class Tally:
         """Add the tally of rows whose scores all lie above these."""
         a, b = self.state, other.state
         out = a + b
-        start = a[:, sums.CUM]
-        out[:, sums.HIGH] = np.maximum(a[:, sums.HIGH], start + b[:, sums.HIGH])
-        out[:, sums.LOW] = np.minimum(a[:, sums.LOW], start + b[:, sums.LOW])
+        start = a[:, CUM]
+        out[:, HIGH] = np.maximum(a[:, HIGH], start + b[:, HIGH])
+        out[:, LOW] = np.minimum(a[:, LOW], start + b[:, LOW])
         if self.real:
             # One more jump, where the two meet.
-            some_a, some_b = a[:, sums.R_STEPS] > 0, b[:, sums.R_STEPS] > 0
-            jump = a[:, sums.R_LAST_MEAN] - b[:, sums.R_FIRST_MEAN]
-            meeting = a[:, sums.R_LAST_VAR] + b[:, sums.R_FIRST_VAR] + jump**2
-            out[:, sums.R_BETWEEN] += np.where(some_a & some_b, meeting, 0.0)
-            for column in (sums.R_FIRST_MEAN, sums.R_FIRST_VAR):
+            some_a, some_b = a[:, R_STEPS] > 0, b[:, R_STEPS] > 0
+            jump = a[:, R_LAST_MEAN] - b[:, R_FIRST_MEAN]
+            meeting = a[:, R_LAST_VAR] + b[:, R_FIRST_VAR] + jump**2
+            out[:, R_BETWEEN] += np.where(some_a & some_b, meeting, 0.0)
+            for column in (R_FIRST_MEAN, R_FIRST_VAR):
                 out[:, column] = np.where(some_a, a[:, column], b[:, column])
-            for column in (sums.R_LAST_MEAN, sums.R_LAST_VAR):
+            for column in (R_LAST_MEAN, R_LAST_VAR):
                 out[:, column] = np.where(some_b, b[:, column], a[:, column])
         else:
-            leap = start + b[:, sums.HIGH] - a[:, sums.LOW]
-            out[:, sums.RISE] = np.maximum(np.maximum(a[:, sums.RISE], b[:, sums.RISE]), leap)
+            leap = start + b[:, HIGH] - a[:, LOW]
+            out[:, RISE] = np.maximum(np.maximum(a[:, RISE], b[:, RISE]), leap)
         return Tally(self.rows + other.rows, out, self.weights + other.weights, self.real)
 
 
@@ -184,7 +511,7 @@ class RunningTally:
     def __init__(self, shape: tuple[int, int], cells: Cells, *, real: bool) -> None:
         self.shape, self.cells, self.real = shape, cells, real
         self.rows = np.zeros(len(cells), np.int64)
-        self.state = np.zeros((len(cells), sums.REAL_COLUMNS if real else sums.BINARY_COLUMNS))
+        self.state = np.zeros((len(cells), REAL_COLUMNS if real else BINARY_COLUMNS))
         self.weights = np.zeros((len(cells), 2))
 
     def advance(self, rows: SortedRows, parent: Int32Array, code: Int32Array, *, count: bool = True) -> None:
@@ -196,14 +523,14 @@ class RunningTally:
             parent = code = assign(parent, code, self.shape, numbers)
             width, slot = 0, slots(len(numbers), np.arange(len(numbers)))
         if count:
-            sums.count_rows(parent, code, width, slot, self.rows)
+            count_rows(parent, code, width, slot, self.rows)
         w = rows.w if len(rows.w) else None
-        advance = sums.advance_real if self.real else sums.advance
-        advance(parent, code, width, slot, rows.step, rows.e, rows.p, w, self.state, self.weights)
+        pass_rows = advance_real if self.real else advance
+        pass_rows(parent, code, width, slot, rows.step, rows.e, rows.p, w, self.state, self.weights)
 
     def finish(self, *, weighted: bool) -> Tally:
         """Return the tally of all chunks; without weights, the number of rows is the weight."""
-        (sums.close_real if self.real else sums.close)(self.state)
+        (close_real if self.real else close)(self.state)
         if not weighted:
             self.weights[:] = self.rows[:, None]
         return Tally(self.rows, self.state, self.weights, self.real)
@@ -232,7 +559,7 @@ def cross(
         cells = find_cells(parent, code, shape, min_rows)
         return cells, tally(rows, parent, code, shape, cells)
     w, real = rows.w if len(rows.w) else None, 1 if rows.real else None
-    numbers, counts, thin, state, weights = sums.cross(parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, real)
+    numbers, counts, thin, state, weights = cross_dense(parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, real)
     if w is None:
         weights[:] = counts[:, None]
     return Cells(numbers, counts, thin), Tally(counts.astype(np.int64), state, weights, rows.real)

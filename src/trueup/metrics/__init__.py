@@ -9,6 +9,8 @@ from trueup.metrics.binned import (
     ece,
     ece_by_group,
     mce,
+    smooth_ece,
+    smooth_ece_at,
     top_label_ece,
 )
 from trueup.metrics.cumulative import (
@@ -50,7 +52,6 @@ from trueup.metrics.scores import (
     prr,
     slope_intercept,
 )
-from trueup.metrics.smooth import smooth_ece, smooth_ece_at
 
 __all__ = [
     "CalibrationBound",

@@ -17,8 +17,8 @@ import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.errors import ArgumentError
-from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
+from trueup.kernels import tally as sums
 from trueup.kernels.tally import SortedRows, Tally, sort_rows, tally_groups
 from trueup.metrics.inference import likely_root, range_quantile, segment_pvalues
 from trueup.metrics.inputs import validate_class_scores, validate_scores

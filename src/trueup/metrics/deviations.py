@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -369,6 +368,17 @@ def _adjust_by_draws(
     p, w = rows.confidence, rows.weight
     order = np.argsort(limit, kind="stable")
     ranked, points, limit = LocalMeans(*(column[order] for column in means)), points[order], limit[order]
+
+    def count_smaller(errors: FloatArray) -> IntArray:
+        """Count the draws, shape (draws, ranks), with a p-value within the limit of a rank at that rank or a later one."""
+        log_p = np.empty(errors.shape)
+        for start in range(0, len(limit), BLOCK):
+            block = slice(start, start + BLOCK)
+            some = LocalMeans(*(column[block] for column in ranked))
+            log_p[:, block] = log_pvalue(some, np.clip(some.expected - errors[:, block], 0.0, 1.0))
+        smallest = np.minimum.accumulate(log_p[:, ::-1], axis=1)[:, ::-1]
+        return np.asarray((smallest <= limit).sum(axis=0), np.int64)
+
     counts = np.zeros(len(order), np.int64)
     workers = Workers(rows.options.threads)
     size = int(np.clip(BATCH_NUMBERS // (len(p) + len(rows.query) + 2 * len(points)), 1, DRAWS_PER_BATCH))
@@ -379,16 +389,5 @@ def _adjust_by_draws(
             errors = (total[:, 1:] / total[:, :1]).T
         step = max(1, BLOCK // max(len(points), 1))
         blocks = [errors[begin : begin + step] for begin in range(0, len(errors), step)]
-        counts += sum(workers.map(partial(_count_smaller, ranked, limit), blocks))
+        counts += sum(workers.map(count_smaller, blocks))
     return step_down(counts, order, draws)
-
-
-def _count_smaller(means: LocalMeans, limit: FloatArray, errors: FloatArray) -> IntArray:
-    """Count the draws, shape (draws, ranks), with a p-value within the limit of a rank at that rank or a later one."""
-    log_p = np.empty(errors.shape)
-    for start in range(0, len(limit), BLOCK):
-        block = slice(start, start + BLOCK)
-        some = LocalMeans(*(column[block] for column in means))
-        log_p[:, block] = log_pvalue(some, np.clip(some.expected - errors[:, block], 0.0, 1.0))
-    smallest = np.minimum.accumulate(log_p[:, ::-1], axis=1)[:, ::-1]
-    return np.asarray((smallest <= limit).sum(axis=0), np.int64)

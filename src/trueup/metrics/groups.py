@@ -19,7 +19,7 @@ import numpy as np
 from trueup._validate import check_integer
 from trueup.data.columns import frame_like, to_jsonable
 from trueup.errors import ArgumentError, DataError
-from trueup.kernels import cumulative as sums
+from trueup.kernels import tally as sums
 from trueup.kernels.tally import concatenate_tallies, sort_rows, tally_groups
 from trueup.metrics.inputs import (
     as_floats,

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer
-from trueup.kernels import cumulative as sums
+from trueup.kernels import tally as sums
 from trueup.kernels.curves import interpolate
 from trueup.kernels.fitting import pool_adjacent_violators, pool_scores
 from trueup.kernels.tally import sort_rows
+from trueup.metrics.binned import smooth_ece
 from trueup.metrics.inference import normal_quantile, wilson
 from trueup.metrics.inputs import Scored, validate_array, validate_columns, validate_scores
 from trueup.metrics.result import Result
-from trueup.metrics.smooth import smooth_ece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +91,7 @@ class CurveSet(Mapping[int, ReliabilityCurve]):
 
 
 def curves_from_sums(numbers: Sequence[int], cells: FloatArray, *, alpha: float, real: bool) -> CurveSet:
-    """Make curves from the bin sums of `trueup.kernels.cumulative.curves`, (curves, bins, 6); empty bins are dropped.
+    """Make curves from the bin sums of `trueup.kernels.tally.curves`, (curves, bins, 6); empty bins are dropped.
 
     Limits are Wilson's with Kish's effective size for probabilities, and normal ones from the squared residuals for real
     outcomes.

@@ -22,7 +22,6 @@ from trueup.calibrators.curves.map import CHUNK, CurveMap
 from trueup.calibrators.model import Map, UnchangedMap
 from trueup.calibrators.stopping import CrossValidation, History, Split, Stopping, apply_link, task_loss
 from trueup.errors import ArgumentError
-from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.fitting import (
     PooledScores,
     effective_rows,
@@ -33,6 +32,7 @@ from trueup.kernels.fitting import (
     pool_scores,
 )
 from trueup.kernels.threads import Workers
+from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.reliability import find_knots
 
 if TYPE_CHECKING:

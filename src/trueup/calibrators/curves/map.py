@@ -13,9 +13,9 @@ from trueup.calibrators.explain import Contribution, RowExplanation, explain_cha
 from trueup.calibrators.groups import GroupIndex
 from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.calibrators.stopping import apply_link, task_loss
-from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.curves import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
 from trueup.kernels.threads import Workers
+from trueup.kernels.trees import MIN_PROBABILITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -24,9 +24,9 @@ from trueup.data.folds import MAX_DUPLICATES
 from trueup.data.frame import read_like
 from trueup.errors import ArgumentError, TrueupError
 from trueup.kernels import laplace
-from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.fitting import log_losses
 from trueup.kernels.laplace import as_bytes
+from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.features import fit_features
 
 if TYPE_CHECKING:

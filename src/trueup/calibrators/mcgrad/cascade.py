@@ -24,9 +24,19 @@ from trueup.calibrators.model import FileContentError, Map, are_finite, is_integ
 from trueup.calibrators.stopping import THETA_BOUNDS, apply_link, count_rounds, task_loss
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError, FileError
-from trueup.kernels.cascade import IDENTITY, LOGIT, SOFTMAX, CascadeProgram, Stage, build, score
 from trueup.kernels.threads import Workers
-from trueup.kernels.trees import MAX_DEPTH, Forest, join_forests
+from trueup.kernels.trees import (
+    IDENTITY,
+    LOGIT,
+    MAX_DEPTH,
+    SOFTMAX,
+    CascadeProgram,
+    Forest,
+    Stage,
+    build,
+    join_forests,
+    score,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -183,9 +183,9 @@ def sums(
     """
     if device == "cuda" and not cuda.available():
         device = "cpu"
-    task = SumTask(scales, tolerance, Workers(threads), device)
     if at is not None:
-        return Sources(points, columns, bins).ask(*at, task)
+        return Sources(points, columns, bins).at(*at, scales, threads, tolerance, device)
+    task = SumTask(scales, tolerance, Workers(threads), device)
     result = _zeros(task, len(points), columns.shape[1])
     if len(points):
         _sum_among(np.ascontiguousarray(points, np.float64), columns, bins, task, result, own=own)
@@ -210,12 +210,12 @@ class Sources:
             points, columns, bins = points[first], add_up(columns, group, len(first)), bins[first]
         self._rows = BinnedRows(points, columns, bins, int(bins.max()) + 2)  # the last one has no rows
 
-    def at(self, points: FloatArray, bins: IntArray, scales: FloatArray, threads: int | None = None) -> Sums:
+    def at(
+        self, points: FloatArray, bins: IntArray, scales: FloatArray, threads: int | None = None,
+        tolerance: float = EXACT, device: str = "cpu",
+    ) -> Sums:  # fmt: skip
         """Sum at points; the sums of a point depend on it alone."""
-        return self.ask(points, bins, SumTask(scales, EXACT, Workers(threads), "cpu"))
-
-    def ask(self, points: FloatArray, bins: IntArray, task: SumTask) -> Sums:
-        """Sum at points as a task says."""
+        task = SumTask(scales, tolerance, Workers(threads), device)
         result, rows = _zeros(task, len(points), self._columns), self._rows
         if rows is None or not len(points):
             return result
