@@ -17,16 +17,7 @@ from trueup.calibrators.explain import Explanation
 from trueup.calibrators.lore.map import LocalMap
 from trueup.calibrators.lsboost.levelsets import LevelSets
 from trueup.calibrators.mcgrad.cascade import Cascade
-from trueup.calibrators.model import (
-    FileContentError,
-    FitRecord,
-    Map,
-    Model,
-    UnchangedMap,
-    check_fields,
-    read_texts,
-    require,
-)
+from trueup.calibrators.model import FileContentError, FitRecord, Model, UnchangedMap, check_fields, read_texts, require
 from trueup.calibrators.patches.map import PatchMap
 from trueup.calibrators.stopping import History, task_loss
 from trueup.data.table import Feature, Schema
@@ -34,6 +25,8 @@ from trueup.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:
     import os
+
+    from trueup.calibrators.model import Map
 
 
 FORMAT = 1

@@ -7,7 +7,7 @@ import math
 import textwrap
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from trueup._validate import MAX_INTEGER, check_integer
 from trueup.calibrators import stopping
-from trueup.calibrators.base import Calibrator, FitResult
+from trueup.calibrators.base import Calibrator, FeatureCalibrator, FitResult
 from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, ScoreCalibrator, Temperature
 from trueup.calibrators.curves.grouped import Grouped
 from trueup.calibrators.curves.map import CurveMap
@@ -165,8 +165,8 @@ def explain_choice(candidates: Sequence[Candidate], best: int, before: float, me
     return f"{own}: {loss} is within {close} of the best, {first.title}'s {first.loss:.6g}, and it is simpler; {tail}"
 
 
-@dataclass(eq=False, repr=False)
-class Auto(Calibrator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class Auto(FeatureCalibrator):
     """Choose the method: the simplest whose held-out loss is within noise of the best, which may be no correction at all.
 
     Every method is fitted on the rows outside each fold, its own stopping rule included, and evaluated on the fold by log
@@ -229,15 +229,9 @@ class Auto(Calibrator):
     'no correction is needed'
     """
 
-    prediction: Any = None
-    features: Any = None
-    _: KW_ONLY
-    task: str = "auto"
     methods: Any = None
     folds: int = 5
-    categorical: Any = ()
     classes: Any = None
-    unlabelled: str = "error"
     random_state: int = 0
     threads: int | None = None
 

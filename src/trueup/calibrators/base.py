@@ -233,17 +233,23 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
 
 @dataclass(eq=False, repr=False)
-class SegmentCalibrator(Calibrator):
-    """Base class of calibrators that correct segments, with the parameters they share."""
+class FeatureCalibrator(Calibrator):
+    """Base class of calibrators that read features, with the roles they share."""
 
     prediction: Any = None
     features: Any = None
     _: KW_ONLY
     task: str = "auto"
-    stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
     categorical: Any = ()
-    classes = None
     unlabelled: str = "error"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SegmentCalibrator(FeatureCalibrator):
+    """Base class of calibrators that correct segments, with the parameters they share."""
+
+    stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
+    classes = None
     random_state: int = 0
     threads: int | None = None
 

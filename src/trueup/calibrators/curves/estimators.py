@@ -22,15 +22,7 @@ from trueup.calibrators.curves.map import CHUNK, CurveMap
 from trueup.calibrators.model import Map, UnchangedMap
 from trueup.calibrators.stopping import CrossValidation, History, Split, Stopping, apply_link, task_loss
 from trueup.errors import ArgumentError
-from trueup.kernels.fitting import (
-    PooledScores,
-    effective_rows,
-    fit_lines,
-    fit_logistic,
-    fit_powers,
-    log_losses,
-    pool_scores,
-)
+from trueup.kernels.fitting import effective_rows, fit_lines, fit_logistic, fit_powers, log_losses, pool_scores
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.reliability import find_knots
@@ -40,6 +32,7 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray, Int32Array, IntArray
     from trueup.data.table import Table, Task
+    from trueup.kernels.fitting import PooledScores
 
     Piece = tuple[FloatArray, FloatArray]  # knots or upper edges, and their values
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from trueup._validate import MAX_INTEGER, check_choice, check_integer, check_number
 from trueup.calibrators import stopping
-from trueup.calibrators.base import Calibrator, FitResult
+from trueup.calibrators.base import FeatureCalibrator, FitResult
 from trueup.calibrators.curves.estimators import cut_by_mass
 from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.groups import fit_groups
@@ -47,8 +47,8 @@ MAX_NUMBERS = 2**27  # of the design matrix of a fit: 1 GiB, of which there are 
 MAX_PCA_SIZE = 4096  # columns or rows, whichever are fewer: principal components take seconds, not minutes
 
 
-@dataclass(eq=False, repr=False)
-class LoRe(Calibrator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class LoRe(FeatureCalibrator):
     """Reset scores to the observed rate of similar rows: local recalibration.
 
     Rows are similar if they have nearly the same score and are close in a space of features. With phi the point of a row
@@ -158,9 +158,6 @@ class LoRe(Calibrator):
     >>> error = tu.metrics.lce(phi, data["prediction"], data["outcome"], gamma=fix.gamma_)
     """
 
-    prediction: Any = None
-    features: Any = None
-    _: KW_ONLY
     gamma: Any = "auto"
     shrinkage: Any = "auto"
     move: str = "auto"
@@ -168,10 +165,7 @@ class LoRe(Calibrator):
     strategy: str = "auto"
     embedding: Any = "pca"
     components: int | None = 20
-    task: str = "auto"
-    categorical: Any = ()
     classes: Any = None
-    unlabelled: str = "error"
     threads: int | None = None
 
     @property

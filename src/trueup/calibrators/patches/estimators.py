@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from scipy.special import expit, ndtri
 
 from trueup._validate import MAX_INTEGER, check_choice, check_integer, check_number
 from trueup.calibrators import stopping
-from trueup.calibrators.base import Calibrator, FitResult
+from trueup.calibrators.base import FeatureCalibrator, FitResult
 from trueup.calibrators.groups import fit_binners
 from trueup.calibrators.patches.map import ALL_ROWS, Patch, PatchList, PatchMap
 from trueup.calibrators.stopping import CrossValidation, History, Round, Split, Stopping, TaskLoss, apply_link, task_loss
@@ -36,25 +36,19 @@ SPREAD_BINS, MIN_BIN_ROWS = 10, 50  # score bins in which the variance of real o
 FALSE_POSITIVE_RATE = 0.05  # of a false patch, over all cells together
 
 
-@dataclass(eq=False, repr=False)
-class PatchCalibrator(Calibrator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class PatchCalibrator(FeatureCalibrator):
     """Base of HKRR and Multiaccuracy: groups, the search, and the list of patches."""
 
     ADDS_RESIDUALS = False  # to the prediction itself, if there is no stopping rule
     classes = None  # there is one prediction column, so there are no classes to name
 
-    prediction: Any = None
-    features: Any = None
-    _: KW_ONLY
-    task: str = "auto"
     depth: int = 1
     bins: int = 10
     alpha: float | None = None
     min_rows: int = 50
     rounds: int = 500
     stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
-    categorical: Any = ()
-    unlabelled: str = "error"
     random_state: int = 0
 
     @property
@@ -129,7 +123,7 @@ class PatchCalibrator(Calibrator):
         self._check_stopping()
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class HKRR(PatchCalibrator):
     """Calibrate predictions on every group at every score level, by a readable list of patches.
 
@@ -221,7 +215,6 @@ class HKRR(PatchCalibrator):
 
     ADDS_RESIDUALS = True
 
-    _: KW_ONLY
     levels: int = 10
     spacing: str = "mass"
 
