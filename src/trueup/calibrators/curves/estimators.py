@@ -248,14 +248,8 @@ class Platt(ScoreCalibrator):
     (0.5, 1.0)
     """
 
-    slope_ = property(
-        lambda self: self._coefficient(0, 1.0),
-        doc="The factor of the logit, or of a real prediction; 1 if scores are left unchanged.",
-    )
-    intercept_ = property(
-        lambda self: self._coefficient(2, 0.0),
-        doc="The constant added to the logit, or to a real prediction; 0 if scores are left unchanged.",
-    )
+    slope_ = property(lambda self: self._coefficient(0, 1.0), doc="The factor of the logit, or of a real prediction.")
+    intercept_ = property(lambda self: self._coefficient(2, 0.0), doc="Added to the logit, or to a real prediction.")
 
     def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> FloatArray:
         if task == "regression":

@@ -168,17 +168,12 @@ class LoRe(FeatureCalibrator):
     classes: Any = None
     threads: int | None = None
 
-    @property
-    def gamma_(self) -> float:
-        """The bandwidth of the kernel."""
-        fitted = self._fitted().map
-        return fitted.gamma if isinstance(fitted, LocalMap) else math.inf
+    gamma_ = property(lambda self: self._chosen("gamma"), doc="The bandwidth of the kernel.")
+    shrinkage_ = property(lambda self: self._chosen("shrinkage"), doc="The number of rows that the score counts for.")
 
-    @property
-    def shrinkage_(self) -> float:
-        """The number of rows that the score itself counts for."""
+    def _chosen(self, name: str) -> float:
         fitted = self._fitted().map
-        return fitted.shrinkage if isinstance(fitted, LocalMap) else math.inf
+        return float(getattr(fitted, name)) if isinstance(fitted, LocalMap) else math.inf
 
     def points(self, X: Any) -> FloatArray | IntArray:
         """Return the points of rows in the space of the neighbours, as the phi of `trueup.metrics.lce`.
