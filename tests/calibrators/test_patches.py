@@ -20,7 +20,7 @@ from trueup.data.frame import read_like
 from trueup.data.simulate import Shift, population
 from trueup.data.table import Feature
 from trueup.errors import ArgumentError
-from trueup.kernels.patches import find_shift
+from trueup.kernels.curves import find_shift
 
 COLUMNS = ["country", "age", "new"]
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics.features import FeatureMap, fit_features
 from trueup.metrics.inputs import validate_points
+from trueup.metrics.local import FeatureMap, fit_features
 
 
 def mean_distance(phi, w=None):

@@ -23,7 +23,6 @@ from trueup.metrics.cumulative import (
     ecce_sigma,
 )
 from trueup.metrics.deviations import LocalErrors, local_errors
-from trueup.metrics.features import FeatureMap, fit_features
 from trueup.metrics.groups import (
     GroupErrors,
     MulticalibrationError,
@@ -36,7 +35,7 @@ from trueup.metrics.groups import (
     msce,
     multicalibration_error,
 )
-from trueup.metrics.local import LceCurve, lce, lce_curve, mean_lce, mlce, top_label
+from trueup.metrics.local import FeatureMap, LceCurve, fit_features, lce, lce_curve, mean_lce, mlce, top_label
 from trueup.metrics.reliability import ReliabilityCurve, isotonic, reliability
 from trueup.metrics.scores import (
     Corp,

@@ -27,7 +27,7 @@ from trueup.kernels import laplace
 from trueup.kernels.fitting import log_losses
 from trueup.kernels.laplace import as_bytes
 from trueup.kernels.trees import MIN_PROBABILITY
-from trueup.metrics.features import fit_features
+from trueup.metrics.local import fit_features
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray

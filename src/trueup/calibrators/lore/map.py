@@ -18,8 +18,8 @@ from trueup.errors import DataError
 from trueup.kernels.laplace import Sources, Sums
 from trueup.kernels.sorting import digitize
 from trueup.kernels.threads import Workers
-from trueup.metrics.features import FeatureMap
 from trueup.metrics.inputs import validate_points
+from trueup.metrics.local import FeatureMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ from trueup.calibrators.base import FeatureCalibrator, FitResult
 from trueup.calibrators.groups import fit_binners
 from trueup.calibrators.patches.map import ALL_ROWS, Patch, PatchList, PatchMap
 from trueup.calibrators.stopping import CrossValidation, History, Round, Split, Stopping, TaskLoss, apply_link, task_loss
-from trueup.kernels.patches import find_shift, shift_scores, tally, to_logits
+from trueup.kernels.curves import find_shift, shift_scores, tally, to_logits
 from trueup.kernels.sorting import digitize
 from trueup.kernels.trees import MIN_PROBABILITY
 

@@ -12,7 +12,7 @@ import numpy as np
 from trueup.calibrators.explain import CLIPPED, Contribution, RowExplanation, explain_change, shorten
 from trueup.calibrators.model import Map, is_integer, pack_arrays, read_texts, require, unpack_arrays
 from trueup.data.columns import frame_like, to_jsonable
-from trueup.kernels.patches import PatchProgram, score, shift_scores, to_logits
+from trueup.kernels.curves import PatchProgram, score, shift_scores, to_logits
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
