@@ -14,7 +14,7 @@ import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.audits import text
-from trueup.audits.findings import compute_findings, noise
+from trueup.audits.findings import RankedFindings, compute_findings, noise
 from trueup.audits.partitions import partition_by_score
 from trueup.audits.segments import (
     OVERALL,
@@ -28,10 +28,10 @@ from trueup.audits.segments import (
     target_labels,
 )
 from trueup.audits.summary import AuditSummary, LazySummary, summarise
-from trueup.cluster.partitions import open_partitions
+from trueup.cluster.partitions import PartitionedTable, open_partitions
 from trueup.data.columns import engine_of, frame_like, to_jsonable
 from trueup.data.frame import read
-from trueup.data.table import Table
+from trueup.data.table import Schema, Table
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
@@ -42,10 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup._types import AnyArray, Int32Array, IntArray
-    from trueup.audits.findings import RankedFindings
     from trueup.audits.segments import SegmentFamily, SegmentGrid
-    from trueup.cluster.partitions import PartitionedTable
-    from trueup.data.table import Schema
     from trueup.kernels.tally import SortedRows
     from trueup.metrics.reliability import ReliabilityCurve
 

@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.segments import MemoryRows, batches
+from trueup.audits.segments import AuditRows, MemoryRows, ScorePartition, SegmentBlock, SegmentFamily, SortedChunk, batches
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
 from trueup.kernels.sorting import argsort
-from trueup.kernels.tally import concatenate_tallies
+from trueup.kernels.tally import Tally, concatenate_tallies
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
-from trueup.metrics.reliability import curves_from_sums
+from trueup.metrics.reliability import CurveSet, curves_from_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.audit import AuditSettings
-    from trueup.audits.segments import AuditRows, ScorePartition, SegmentBlock, SegmentFamily, SortedChunk
     from trueup.data.table import Table
-    from trueup.kernels.tally import Tally
-    from trueup.metrics.reliability import CurveSet
 
     SegmentScores = list[list[tuple[FloatArray, FloatArray]]]  # of every segment, score and weight of its rows by chunk
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from trueup.audits.segments import AuditRows, ScorePartition, SortedChunk, plan_grid, target_labels, target_scores
 from trueup.audits.summary import row_digests
-from trueup.cluster.partitions import FramePartitions, ShuffledRecords
+from trueup.cluster.partitions import FramePartitions, PartitionedTable, ShuffledRecords
 from trueup.data.frame import RowSummary
 from trueup.errors import FileError
 from trueup.kernels.tally import sort_rows
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.audits.audit import AuditSettings
     from trueup.audits.segments import SegmentGrid
-    from trueup.cluster.partitions import PartitionedTable
     from trueup.data.bins import ColumnBinner
     from trueup.data.table import Schema, Table
 

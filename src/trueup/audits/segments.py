@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from trueup.audits.summary import Pool
-from trueup.data.bins import bins_for, check_bins, check_segments, fit_binner, plan_combinations
+from trueup.data.bins import ColumnBinner, bins_for, check_bins, check_segments, fit_binner, plan_combinations
 from trueup.errors import ArgumentError
 from trueup.kernels.tally import (
     Cells,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.audit import AuditSettings
     from trueup.cluster.partitions import PartitionedTable
-    from trueup.data.bins import ColumnBinner
     from trueup.data.table import Feature, Schema, Table
     from trueup.kernels.tally import SortedRows
 

@@ -158,7 +158,12 @@ def swap_regret(
     order, held = _split(table, settings)
     own = table.take(order)
     rows = _level_rows(own, held, settings)
-    search = _search(own, rows, learner, depth, bins, min_rows)
+    search: WitnessSearch
+    if isinstance(learner, str):
+        search = TreeSearch(own, depth, bins, min_rows) if learner == "tree" else LineSearch(own, rows.weight)
+    else:
+        make = (lambda: copy.deepcopy(learner)) if _is_regressor(learner) else learner
+        search = RegressorSearch(own, make, weighted=own.weight is not None)
     shift = search.fit(rows, Workers(threads))
     held_rows, size = (np.bincount(level, minlength=rows.levels) for level in (rows.level[held], rows.level))
     tested = (held_rows >= MIN_ROWS_PER_SIDE) & (size - held_rows >= MIN_ROWS_PER_SIDE)
@@ -193,13 +198,6 @@ def _level_rows(table: Table, held: BoolArray, settings: SwapSettings) -> LevelR
 
 def _is_regressor(learner: object) -> bool:
     return not isinstance(learner, type) and hasattr(learner, "fit") and hasattr(learner, "predict")
-
-
-def _search(table: Table, rows: LevelRows, learner: Any, depth: int, bins: int, min_rows: int) -> WitnessSearch:
-    if not isinstance(learner, str):
-        make = (lambda: copy.deepcopy(learner)) if _is_regressor(learner) else learner
-        return RegressorSearch(table, make, weighted=table.weight is not None)
-    return TreeSearch(table, depth, bins, min_rows) if learner == "tree" else LineSearch(table, rows.weight)
 
 
 @dataclass(frozen=True, eq=False)

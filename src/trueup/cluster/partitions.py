@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add as plus
@@ -20,21 +20,18 @@ import numpy as np
 from trueup._optional import require
 from trueup.data.columns import check_kind, engine_of, open_source
 from trueup.data.frame import RowPosition, read_labelled, read_like
-from trueup.data.profile import TableProfile, assign_roles
+from trueup.data.profile import Roles, TableProfile, assign_roles
 from trueup.data.scan import row_memory
 from trueup.data.spill import temporary_directory
-from trueup.data.table import Table
+from trueup.data.table import Schema, Table
 from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from trueup._types import FloatArray
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.files import ScanPartitions
-    from trueup.data.profile import Roles
-    from trueup.data.table import Schema
 
 T = TypeVar("T")
 Add = Callable[[T, T], T]

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from trueup.data import sql as db
-from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, CodedColumn, as_tuple, from_array
+from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, CodedColumn, RawColumn, as_tuple, from_array
 from trueup.data.frame import RowPosition, check_has_rows, class_names, identifier_reason, read_labelled
-from trueup.data.profile import assign_roles
-from trueup.data.scan import file_format, fold_case, is_gzipped, row_memory
+from trueup.data.profile import Roles, assign_roles
+from trueup.data.scan import Files, Scan, file_format, fold_case, is_gzipped, row_memory
 from trueup.data.spill import temporary_directory
-from trueup.data.table import Feature, Schema, sort_levels
+from trueup.data.table import Feature, Schema, Table, sort_levels
 from trueup.errors import ColumnError, DataError, FileError
 from trueup.kernels.threads import cores
 
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.data.columns import RawColumn
-    from trueup.data.profile import Roles
-    from trueup.data.scan import Files, Scan
-    from trueup.data.table import Table
 
     MakeColumns = Callable[[dict[str, Any]], Mapping[str, AnyArray]]
 

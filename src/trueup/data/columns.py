@@ -7,7 +7,7 @@ import decimal
 import difflib
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -15,14 +15,11 @@ import narwhals as nw
 import numpy as np
 
 from trueup.data.scan import Scan
-from trueup.data.table import sort_levels
+from trueup.data.table import Feature, Kind, sort_levels
 from trueup.errors import ArgumentError, ColumnError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array
-    from trueup.data.table import Feature, Kind
 
 FLAG_LEVELS = ("false", "true")
 MAX_EXACT = 2.0**53  # integers up to here are exact as float64

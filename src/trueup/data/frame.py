@@ -25,7 +25,7 @@ from trueup.data.columns import (
     read_known_feature,
     untyped_if_missing,
 )
-from trueup.data.table import Feature, Schema, Table
+from trueup.data.table import Feature, Schema, Table, Task
 from trueup.errors import (
     ArgumentError,
     ColumnError,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
     from trueup.data.columns import CodedColumn
-    from trueup.data.table import Task
 
 PERCENTAGE = re.compile(r"\s*[-+]?[0-9]*[.,]?[0-9]+\s*%\s*")
 MIN_ROWS = 50  # with fewer rows, what looks like a copy of the outcome or like labels may be chance

@@ -13,7 +13,7 @@ from trueup._validate import check_choice
 from trueup.data import frame
 from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, ColumnSource, as_tuple, open_source, untyped_if_missing
 from trueup.data.folds import random_row_keys
-from trueup.data.table import Feature, Schema, sort_levels
+from trueup.data.table import Feature, Schema, Task, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray, IntArray, UInt64Array
     from trueup.data.columns import RawColumn, ValueKind
-    from trueup.data.table import Task
 
 
 MAX_SAMPLE_ROWS, MAX_SAMPLE_VALUES = 200_000, 4_000_000  # samples of many partitions meet where they are added

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.table import Table
+from trueup.data.table import Schema, Table
 from trueup.errors import DataError, FileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from trueup._types import AnyArray
-    from trueup.data.table import Schema
 
 PREFIX = "trueup-rows-"
 COPY_BYTES = 1 << 24  # copied at a time
