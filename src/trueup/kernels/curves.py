@@ -260,15 +260,12 @@ def find_shift(F: FloatArray, weight: FloatArray, target: float) -> float:
         gap = mean / total - target
         if gap == 0.0:
             break
-        if gap > 0.0:
-            high = shift
-        else:
-            low = shift
+        low, high = (low, shift) if gap > 0.0 else (shift, high)
         step = shift - gap * total / slope if slope > 0.0 else low - 1.0
         if not low < step < high:
             step = (low + high) / 2
-        if abs(step - shift) <= 1e-14 * (1.0 + abs(shift)):
-            shift = step
-            break
+        done = abs(step - shift) <= 1e-14 * (1.0 + abs(shift))
         shift = step
+        if done:
+            break
     return shift

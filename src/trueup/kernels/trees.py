@@ -143,7 +143,12 @@ def collapse(forest: Forest, bins: ForestBins, most_cells: int = MAX_CELLS) -> P
     output[np.where(forest.root >= 0, forest.root, nodes + ~forest.root)] = forest.output
     sets = forest.words_at, forest.words_in, forest.words
     paths = _Paths(forest.feature, forest.threshold, forest.missing_left, *sets, parent, side, output)
-    flat = _flatten(bins)
+    tried = [np.unique(classes, return_index=True)[1] for classes in bins.classes]
+    flat = _Flat(
+        bins.categorical.astype(np.uint8), np.array([bins.count(k) for k in range(len(bins.cuts))], np.int64),
+        np.cumsum([0, *map(len, bins.cuts)], dtype=np.int64), np.concatenate([np.zeros(0), *bins.cuts]),
+        np.cumsum([0, *map(len, tried)], dtype=np.int64), np.concatenate([np.zeros(0, np.int64), *tried]),
+    )  # fmt: skip
     tested = np.empty((len(forest.value), 3), np.int32)
     if not _features_of_leaves(paths, tested):
         return None
@@ -200,16 +205,6 @@ class _Tables(NamedTuple):
     at: IntArray
     places: Int32Array
     wide: IntArray
-
-
-def _flatten(bins: ForestBins) -> _Flat:
-    tried = [np.unique(classes, return_index=True)[1] for classes in bins.classes]
-    counts = [bins.count(feature) for feature in range(len(bins.categorical))]
-    return _Flat(
-        bins.categorical.astype(np.uint8), np.array(counts, np.int64),
-        np.cumsum([0, *map(len, bins.cuts)], dtype=np.int64), np.concatenate([np.zeros(0), *bins.cuts]),
-        np.cumsum([0, *map(len, tried)], dtype=np.int64), np.concatenate([np.zeros(0, np.int64), *tried]),
-    )  # fmt: skip
 
 
 def _choose_tables(tested: Int32Array) -> tuple[Int32Array, Int32Array]:

@@ -92,7 +92,16 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
     if np.isnan(values).any():
         raise ArgumentError(f"p-values must be numbers; {int(np.isnan(values).sum())} are NaN", hint="leave those out")
     if method == "holm":
-        return _holm(values)
+        # Once a product (m - rank + 1) p reaches 1, it and all later ones are 1: the smallest few p-values are sorted.
+        out, limit = np.ones(m), 64.0 / max(m, 1)
+        while True:
+            low = np.flatnonzero(values <= limit)
+            low = low[np.argsort(values[low])]
+            stepped = np.maximum.accumulate(values[low] * (m - np.arange(len(low))))
+            if len(low) == m or (len(low) and stepped[-1] >= 1.0):
+                out[low] = np.minimum(stepped, 1.0)
+                return out
+            limit *= 16.0
     if method not in ("bh", "by"):
         raise ArgumentError(f"adjust must be 'holm', 'bh' or 'by'; got {method!r}", parameter="adjust")
     order = np.argsort(values)
@@ -102,24 +111,6 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
     out = np.empty(m)
     out[order] = np.minimum(stepped, 1.0)
     return out
-
-
-def _holm(p: FloatArray) -> FloatArray:
-    """Adjust by Holm's method, sorting only the p-values that stay below 1.
-
-    Once a product (m - rank + 1) p reaches 1, it and all later ones are 1; so the smallest few p-values suffice.
-    """
-    m = len(p)
-    out = np.ones(m)
-    limit = 64.0 / max(m, 1)
-    while True:
-        low = np.flatnonzero(p <= limit)
-        low = low[np.argsort(p[low])]
-        stepped = np.maximum.accumulate(p[low] * (m - np.arange(len(low))))
-        if len(low) == m or (len(low) and stepped[-1] >= 1.0):
-            out[low] = np.minimum(stepped, 1.0)
-            return out
-        limit *= 16.0
 
 
 def rejected(p: FloatArray, method: Adjustment, alpha: float, tested: int) -> BoolArray:

@@ -105,11 +105,8 @@ class Neighbourhoods:
         others = np.setdiff1d(np.arange(len(self.query)), self.rows)
         at = (self.query[others], self.query_cell[others])
         rest = sums(self.points, stacked, self.cell, steps, at=at, **settings)
-        total = np.empty((len(steps), len(self.query), stacked.shape[1]))
-        shift = np.empty((len(steps), len(self.query)))
-        for index, part in ((self.rows, own), (others, rest)):
-            total[:, index], shift[:, index] = part.total, part.shift
-        return Sums(total, shift)
+        place = np.argsort(np.append(self.rows, others))
+        return Sums(*(np.concatenate(parts, axis=1)[:, place] for parts in zip(own, rest, strict=True)))
 
     def distinct(self, *, ignore_distance: bool) -> IntArray:
         """Return the neighbourhood number of each query point, equal for points that share all neighbours."""

@@ -186,14 +186,10 @@ def sums(
     if at is not None:
         return Sources(points, columns, bins).at(*at, scales, threads, tolerance, device)
     task = SumTask(scales, tolerance, Workers(threads), device)
-    result = _zeros(task, len(points), columns.shape[1])
+    result = Sums(np.zeros((len(scales), len(points), columns.shape[1])), np.zeros((len(scales), len(points))))
     if len(points):
         _sum_among(np.ascontiguousarray(points, np.float64), columns, bins, task, result, own=own)
     return result
-
-
-def _zeros(task: SumTask, points: int, columns: int) -> Sums:
-    return Sums(np.zeros((len(task.scales), points, columns)), np.zeros((len(task.scales), points)))
 
 
 class Sources:
@@ -216,7 +212,8 @@ class Sources:
     ) -> Sums:  # fmt: skip
         """Sum at points; the sums of a point depend on it alone."""
         task = SumTask(scales, tolerance, Workers(threads), device)
-        result, rows = _zeros(task, len(points), self._columns), self._rows
+        result = Sums(np.zeros((len(scales), len(points), self._columns)), np.zeros((len(scales), len(points))))
+        rows = self._rows
         if rows is None or not len(points):
             return result
         points, bins = np.ascontiguousarray(points, np.float64), np.minimum(bins, rows.bins - 1)
