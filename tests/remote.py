@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import threading
 import time
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from trueup.data.spill import PREFIX
+from trueup.cluster.communicator import DEFAULT_TIMEOUTS
+from trueup.cluster.worker import GRACE_SECONDS, RESUME_HINT, WorkerJob, reserve_address, root_cause, run_worker
+from trueup.data.spill import PREFIX, TableSpill
 from trueup.data.table import Feature, Schema, Table
 from trueup.errors import DataError
 
@@ -235,3 +241,31 @@ def dask_directories(dask_worker):
 
 def set_allowed_failures(dask_scheduler, failures):
     dask_scheduler.allowed_failures = failures
+
+
+def run_local_workers(partitions, work, *, hint=RESUME_HINT, threads=1, timeouts=DEFAULT_TIMEOUTS):
+    """Run workers on this machine, one per entry of ``partitions``; return the result of rank 0.
+
+    ``work`` is called with the rows of all Tables of the entry (which may have none), the number of rows of each, and the
+    communicator; it must be importable by other processes.
+    """
+    job = WorkerJob(pickle.dumps(work), hint, threads, timeouts)
+    addresses = [reserve_address("127.0.0.1") for _ in partitions]
+    no_rows = next(table for tables in partitions for table in tables).take(np.empty(0, np.int64))
+    stop = threading.Event()
+    with ExitStack() as stack:
+        spills = [stack.enter_context(TableSpill.create()) for _ in partitions]
+        for spill, tables in zip(spills, partitions, strict=True):
+            for table in tables or [no_rows]:
+                spill.add(table)
+        pool = stack.enter_context(ThreadPoolExecutor(len(partitions)))
+        stack.callback(stop.set)  # before the pool waits for its threads, also after Ctrl-C
+        workers = [pool.submit(run_worker, spill, job, addresses, rank, stop.is_set) for rank, spill in enumerate(spills)]
+        wait(workers, return_when=FIRST_EXCEPTION)
+        done, _ = wait(workers, GRACE_SECONDS)
+        errors = [error for worker in workers if worker in done and (error := worker.exception()) is not None]
+        if errors:
+            raise root_cause(errors)
+        result = workers[0].result()
+        assert result is not None
+        return pickle.loads(result)

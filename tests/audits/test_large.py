@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trueup as tu
+from same_audit import assert_same_audit
 from trueup.audits import partitions, segments
 from trueup.audits.partitions import SpilledRecords, score_edges, split_by_score
 from trueup.audits.summary import MAX_POOL_ENTRIES, Pool
@@ -66,28 +67,6 @@ def by_segment(audit):
     return {one.segment: one for one in audit}
 
 
-def assert_same(one, other):
-    """Ranks may differ where rounding is all that tells two segments apart, as those of complementary classes."""
-    mine, theirs = by_segment(one), by_segment(other)
-    assert mine.keys() == theirs.keys()
-    for segment, a in mine.items():
-        b = theirs[segment]
-        for name in tu.audits.audit.COLUMNS[1:]:
-            assert getattr(b, name) == pytest.approx(getattr(a, name), rel=1e-9, abs=1e-12, nan_ok=True), (segment, name)
-        if a.curve is not None and b.curve is not None:
-            for name in ("predicted", "observed", "low", "high", "rows", "weight"):
-                np.testing.assert_allclose(getattr(a.curve, name), getattr(b.curve, name), rtol=1e-9, atol=1e-12)
-    assert len(one.curves) == len(other.curves)
-    facts = ("rejected", "rows", "unlabelled", "weightless", "thin", "dropped")
-    assert [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
-    assert one.summary.fingerprint == other.summary.fingerprint
-    for name, value in one.summary.scores.items():
-        assert other.summary.scores[name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
-    for part in ("histogram", "path"):
-        for name, a in getattr(one.summary, part)._asdict().items():
-            np.testing.assert_allclose(a, getattr(getattr(other.summary, part), name), rtol=1e-8, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["all.parquet", "all.csv", "[12].parquet"])
 @pytest.mark.parametrize(
     "given", [{}, {"weight": "w"}, {"depth": 3, "min_rows": 100}, {"depth": 1, "bins": {"age": [30], ...: 4}}]
@@ -95,7 +74,7 @@ def assert_same(one, other):
 def test_files_give_the_findings_of_memory(files, small, name, given):
     path = f"{files}/{name}"
     rows = read_files(path)
-    assert_same(tu.audit(rows, by=BY, **ROLES, **given), tu.audit(tu.scan(path), by=BY, **ROLES, **given))
+    assert_same_audit(tu.audit(rows, by=BY, **ROLES, **given), tu.audit(tu.scan(path), by=BY, **ROLES, **given))
 
 
 @pytest.mark.parametrize(
@@ -113,13 +92,13 @@ def test_files_give_the_findings_of_memory(files, small, name, given):
 def test_every_task_gives_the_findings_of_memory(files, small, given):
     path, given = files / "all.parquet", {"by": BY} | given
     rows = read_files(path, text=given.get("categorical", ()))
-    assert_same(tu.audit(rows, **given), tu.audit(tu.scan(path), **given))
+    assert_same_audit(tu.audit(rows, **given), tu.audit(tu.scan(path), **given))
 
 
 def test_a_query_is_run_once_and_audited(files, small):
     query = "SELECT * FROM data WHERE region <> 'north'"
     rows = read_files(files / "all.csv", sql=query)
-    assert_same(
+    assert_same_audit(
         tu.audit(rows, by=BY, **ROLES), tu.audit(tu.scan(files / "all.csv", sql=query, memory="1GB"), by=BY, **ROLES)
     )
 
@@ -194,7 +173,7 @@ def test_classes_are_found_in_all_rows(small, tmp_path):
     order = np.argsort(-kind)
     path = write(tmp_path / "k.parquet", p_1=p[order, 0], p_2=p[order, 1], p_3=p[order, 2], k=kind[order], g=kind % 2)
     given = {"outcome": "k", "prediction": ["p_1", "p_2", "p_3"], "by": ["g"]}
-    assert_same(tu.audit(read_files(path), **given), tu.audit(tu.scan(path), **given))
+    assert_same_audit(tu.audit(read_files(path), **given), tu.audit(tu.scan(path), **given))
 
 
 def test_nan_in_parquet_is_missing(small, tmp_path):
@@ -209,7 +188,7 @@ def test_nan_in_parquet_is_missing(small, tmp_path):
         memory = tu.audit(read_files(path, text=["x"]), **given)
     with pytest.warns(tu.errors.IdentifierWarning):
         found = tu.audit(tu.scan(path), **given)
-    assert_same(memory, found)
+    assert_same_audit(memory, found)
     assert memory.left_out == found.left_out
     assert "x=nan" not in by_segment(found)
     assert "x is missing" in by_segment(found)
@@ -229,7 +208,7 @@ def test_files_may_differ_in_types_and_order_of_columns(small, tmp_path, given):
     for path in (f"{tmp_path}/*.parquet", tmp_path / "all.csv"):
         kept.write_csv(tmp_path / "all.csv")
         roles = {"outcome": "y", "prediction": "p"} | given
-        assert_same(tu.audit(read_files(path), **roles), tu.audit(tu.scan(path), **roles))
+        assert_same_audit(tu.audit(read_files(path), **roles), tu.audit(tu.scan(path), **roles))
 
 
 def test_rare_values_of_a_sampled_column_are_not_missing(small, monkeypatch, tmp_path):
@@ -301,7 +280,7 @@ def test_results_beyond_the_memory_budget_take_several_passes(files, small, monk
     given = {"by": BY, "depth": 3, "min_rows": 100, **ROLES}
     found = tu.audit(tu.scan(files / "all.parquet"), **given)
     assert len(seen) > 10
-    assert_same(tu.audit(read_files(files / "all.parquet"), **given), found)
+    assert_same_audit(tu.audit(read_files(files / "all.parquet"), **given), found)
 
 
 def test_progress_counts_the_rows_of_every_pass(files, small):

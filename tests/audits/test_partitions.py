@@ -8,9 +8,9 @@ import pytest
 
 import trueup as tu
 from partitioned import Listed
+from same_audit import assert_same_audit
 from trueup.audits import audit as audit_module
 from trueup.audits import partitions, segments
-from trueup.audits.audit import COLUMNS
 from trueup.cluster.partitions import open_cluster_frame
 from trueup.errors import ArgumentError, ColumnError, DataError, HardPredictionWarning, OneClassWarning
 from trueup.kernels import tails
@@ -48,29 +48,6 @@ def split(frame, parts=4, seed=0):
     return Listed([frame[part == at].reset_index(drop=True) for at in range(parts + 1)])
 
 
-def assert_same(one, other):
-    """Compare findings, curves and summaries. Ranks may differ where two segments differ by rounding alone."""
-    mine, theirs = ({finding.segment: finding for finding in audit} for audit in (one, other))
-    assert mine.keys() == theirs.keys()
-    for segment, a in mine.items():
-        b = theirs[segment]
-        for name in COLUMNS[1:]:
-            assert getattr(b, name) == pytest.approx(getattr(a, name), rel=1e-9, abs=1e-12, nan_ok=True), (segment, name)
-        if a.curve is not None and b.curve is not None:
-            for name in ("predicted", "observed", "low", "high", "rows", "weight"):
-                np.testing.assert_allclose(getattr(b.curve, name), getattr(a.curve, name), rtol=1e-9, atol=1e-12)
-    assert len(one.curves) == len(other.curves)
-    facts = ("rows", "unlabelled", "weightless", "thin", "dropped", "tested", "rejected")
-    assert [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
-    for name in ("global_sigma", "prevalence"):
-        assert getattr(other, name) == pytest.approx(getattr(one, name), rel=1e-9)
-    assert one.summary.fingerprint == other.summary.fingerprint
-    assert dict(other.summary.scores) == pytest.approx(dict(one.summary.scores), rel=1e-8, nan_ok=True)
-    for part in ("histogram", "path"):
-        for a, b in zip(getattr(one.summary, part), getattr(other.summary, part), strict=True):
-            np.testing.assert_allclose(b, a, rtol=1e-8, atol=1e-12)
-
-
 CASES = {
     "plain": {**ROLES, "by": BY},
     "weights": {**ROLES, "by": BY, "weight": "w"},
@@ -88,13 +65,13 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_cluster_computes_what_memory_computes(loans, listed, case):
-    assert_same(tu.audit(loans, **CASES[case]), tu.audit(split(loans), **CASES[case]))
+    assert_same_audit(tu.audit(loans, **CASES[case]), tu.audit(split(loans), **CASES[case]))
 
 
 @pytest.mark.parametrize("case", ["depth 3", "classes", "real"])
 def test_cells_are_counted_first_where_there_are_many(loans, listed, monkeypatch, case):
     monkeypatch.setattr(segments, "MAX_UNCOUNTED_CELLS", 0)
-    assert_same(tu.audit(loans, **CASES[case]), tu.audit(split(loans), **CASES[case]))
+    assert_same_audit(tu.audit(loans, **CASES[case]), tu.audit(split(loans), **CASES[case]))
 
 
 def test_results_larger_than_a_driver_holds_take_several_passes(loans, listed, monkeypatch):
@@ -102,22 +79,22 @@ def test_results_larger_than_a_driver_holds_take_several_passes(loans, listed, m
     here = tu.audit(loans, **CASES["depth 3"])
     reports = []
     there = tu.audit(split(loans), **CASES["depth 3"], progress=lambda *now: reports.append(now))
-    assert_same(here, there)
+    assert_same_audit(here, there)
     assert len(reports) > 6
 
 
 def test_many_rows_of_one_score_are_read_in_chunks(loans, listed, monkeypatch):
     monkeypatch.setattr(partitions, "MAX_TIED_ROWS", 70)
     for case in ("few scores", "real"):
-        assert_same(tu.audit(loans, **CASES[case]), tu.audit(split(loans), **CASES[case]))
+        assert_same_audit(tu.audit(loans, **CASES[case]), tu.audit(split(loans), **CASES[case]))
     constant = loans.assign(prediction=0.1)
-    assert_same(tu.audit(constant, **ROLES, by=BY[:2]), tu.audit(split(constant), **ROLES, by=BY[:2]))
+    assert_same_audit(tu.audit(constant, **ROLES, by=BY[:2]), tu.audit(split(constant), **ROLES, by=BY[:2]))
 
 
 @pytest.mark.parametrize("ranges", [1, 7])
 def test_the_number_of_score_ranges_does_not_matter(loans, listed, monkeypatch, ranges):
     monkeypatch.setattr(partitions, "ROWS_PER_TASK", 6_000 // ranges + 1)
-    assert_same(tu.audit(loans, **CASES["weights"]), tu.audit(split(loans, 2, seed=1), **CASES["weights"]))
+    assert_same_audit(tu.audit(loans, **CASES["weights"]), tu.audit(split(loans, 2, seed=1), **CASES["weights"]))
 
 
 def test_the_fingerprint_identifies_rows_whatever_their_order(loans, listed):
@@ -132,7 +109,7 @@ def test_the_fingerprint_identifies_rows_whatever_their_order(loans, listed):
 def test_without_workers_rows_are_spilled_here(loans, listed):
     frame = split(loans)
     frame.has_workers = False
-    assert_same(tu.audit(loans, **CASES["classes"]), tu.audit(frame, **CASES["classes"]))
+    assert_same_audit(tu.audit(loans, **CASES["classes"]), tu.audit(frame, **CASES["classes"]))
 
 
 def test_what_needs_all_rows_in_memory_is_rejected(loans, listed):
@@ -159,7 +136,7 @@ def test_levels_and_missing_values_of_a_single_partition_are_segments(loans, lis
     frame["product"] = np.where(np.arange(6_000) < 100, "boat", frame["product"].astype(str))
     parts = Listed([frame[:300], frame[300:].reset_index(drop=True), frame[:0]])
     here, there = tu.audit(frame, **ROLES, by=BY), tu.audit(parts, **ROLES, by=BY)
-    assert_same(here, there)
+    assert_same_audit(here, there)
     assert there["product=boat"].n == 100
     assert there["age is missing"].n == 200
 
@@ -168,7 +145,7 @@ def test_certain_predictions_in_one_segment_are_reported_as_in_memory(loans, lis
     hard = loans["region"] == loans["region"][0]
     frame = loans.assign(prediction=np.where(hard, (loans["prediction"] > 0.1) * 1.0, loans["prediction"]))
     here, there = (tu.audit(data, **ROLES, by="region") for data in (frame, split(frame)))
-    assert_same(here, there)
+    assert_same_audit(here, there)
     assert there[f"region={loans['region'][0]}"].sigma == np.inf
 
 

@@ -19,7 +19,7 @@ import pytest
 import remote
 from trueup.cluster.communicator import HEADER, HELLO, MAGIC, MAX_MESSAGE_BYTES, SUM, Communicator, Timeouts
 from trueup.cluster.dask import _wait_for_results
-from trueup.cluster.worker import OUTPUT_FILE, WorkerJob, _child_error, run_local_workers
+from trueup.cluster.worker import OUTPUT_FILE, WorkerJob, _child_error
 from trueup.data.spill import PREFIX, TableSpill
 from trueup.errors import DataError, FileError, LostWorkerError
 
@@ -43,7 +43,7 @@ def directories(tmp_path, monkeypatch):
 def test_all_workers_receive_the_same_sums_with_and_without_rows(directories):
     first, second = remote.split_table(remote.make_table(50), [20])
     partitions = [[first, second], [], [second.take(np.arange(0))]]
-    result = run_local_workers(partitions, remote.describe_workers, threads=2)
+    result = remote.run_local_workers(partitions, remote.describe_workers, threads=2)
     region = int(first.columns["region"].sum() + second.columns["region"].sum())
     assert result["each"].tolist() == [[50, 2, region, 2], [0, 1, 0, 2], [0, 1, 0, 2]]
     assert result["max"].tolist() == [0, 50]
@@ -56,19 +56,19 @@ def test_all_workers_receive_the_same_sums_with_and_without_rows(directories):
 
 
 def test_a_single_worker_runs(directories):
-    result = run_local_workers([[remote.make_table(7)]], remote.describe_workers)
+    result = remote.run_local_workers([[remote.make_table(7)]], remote.describe_workers)
     assert result["each"][0, :2].tolist() == [7, 1]
 
 
 def test_an_error_of_trueup_is_raised_unchanged(directories):
     with pytest.raises(DataError, match="column 'age' has no rows") as caught:
-        run_local_workers([[remote.make_table(5)]] * 2, remote.raise_data_error)
+        remote.run_local_workers([[remote.make_table(5)]] * 2, remote.raise_data_error)
     assert caught.value.hint == "look at it"
 
 
 def test_an_unexpected_error_is_not_reported_as_a_lost_worker(directories):
     with pytest.raises(RuntimeError, match=r"worker 1 of 1 failed: KeyError: 'no such key'(.|\n)*Traceback"):
-        run_local_workers([[remote.make_table(5)]], remote.raise_key_error)
+        remote.run_local_workers([[remote.make_table(5)]], remote.raise_key_error)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_lack_of_memory_or_ports_is_reported_as_a_lost_worker(tmp_path, status, 
 def test_a_killed_process_is_reported_within_seconds(directories):
     start = time.monotonic()
     with pytest.raises(LostWorkerError, match="worker 2 of 2 was killed by SIGKILL: out of memory") as caught:
-        run_local_workers([[remote.make_table(5)]] * 2, remote.kill_process)
+        remote.run_local_workers([[remote.make_table(5)]] * 2, remote.kill_process)
     assert time.monotonic() - start < 60
     assert "resume=" in caught.value.hint
     assert not caught.value.missed
@@ -103,7 +103,7 @@ def test_a_killed_process_is_reported_within_seconds(directories):
 def test_a_frozen_process_is_reported(directories):
     timeouts = Timeouts(connect=30, heartbeat=0.2, silent=1)
     with pytest.raises(LostWorkerError, match="gave no sign of life for 1 s") as caught:
-        run_local_workers([[remote.make_table(5)]] * 2, remote.freeze_process, timeouts=timeouts, hint="try again")
+        remote.run_local_workers([[remote.make_table(5)]] * 2, remote.freeze_process, timeouts=timeouts, hint="try again")
     assert caught.value.hint == "try again"
 
 
@@ -112,8 +112,7 @@ def test_nothing_is_left_if_the_parent_is_interrupted_or_killed(directories, by)
     spilled, pids = directories
     code = """
         import remote
-        from trueup.cluster.worker import run_local_workers
-        run_local_workers([[remote.make_table(5)]] * 2, remote.run_for_long)
+        remote.run_local_workers([[remote.make_table(5)]] * 2, remote.run_for_long)
     """
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "TMPDIR": str(spilled)}
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env=environment, stderr=subprocess.PIPE)

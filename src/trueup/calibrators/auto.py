@@ -175,9 +175,14 @@ class Auto(FeatureCalibrator):
 
     Parameters
     ----------
+    prediction : column name, or several
+        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
+        a position, 0 by default.
     features : column names, optional
         The columns that form segments; every other column by default. If the chosen method uses the score alone, the
         fitted model needs none of them.
+    task : {"auto", "binary", "regression"}
+        "auto" is binary for one prediction column, multiclass for several.
     methods : sequence of names and calibrators, optional
         The methods to choose from, the simplest first. Names are "identity" (uncorrected scores), "temperature", "platt",
         "beta", "isotonic", "histogram", "depthtwo", "mcgrad", "lsboost", "hkrr" and "multiaccuracy"; calibrators, like
@@ -187,8 +192,16 @@ class Auto(FeatureCalibrator):
     folds : int
         The number of folds. With more than 100,000 rows, only as many folds as contain that number are evaluated, and at
         least two.
-    prediction, task, categorical, classes, unlabelled, random_state, threads
-        As in `trueup.MCGrad`.
+    categorical : column names
+        Numeric columns that are categories.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    random_state : int
+        The seed. The result does not depend on the number of threads.
+    threads : int, optional
+        The number of cores by default.
 
     Attributes
     ----------

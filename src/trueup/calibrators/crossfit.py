@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,6 @@ from trueup.data.frame import RowSummary, read
 from trueup.errors import ArgumentError, ColumnError, DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
-
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
     from trueup.data.table import Task
 

@@ -216,8 +216,14 @@ class DepthTwo(SegmentCalibrator):
         against overfitting.
     saturation : bool
         Whether to measure the gain of a second pass; takes about as long as the fit.
-    categorical, unlabelled, random_state, threads
-        As in `trueup.MCGrad`.
+    categorical : column names
+        Numeric columns to be treated as categories.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    random_state : int
+        Makes the fit reproducible, whatever the number of threads.
+    threads : int, optional
+        By default the number of cores.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_fraction, check_integer
-from trueup.cluster.communicator import SINGLE_PROCESS
+from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 from trueup.data import folds
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.cluster.communicator import Communicator
     from trueup.data.table import Table, Task
     from trueup.learners.lightgbm import Loss
 

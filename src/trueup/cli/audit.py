@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from trueup._validate import check_number
-from trueup.audits.audit import MAX_CELLS, Source, audit
+from trueup.audits.audit import MAX_CELLS, Audit, Source, audit
 from trueup.audits.text import headings, notes, number, shorten, table_rows
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_audit, fit_words, option_words
@@ -20,15 +20,13 @@ from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
 from trueup.data.frame import are_hard
 from trueup.data.scan import find_files
 from trueup.errors import ArgumentError, FileError, TrainingRowsWarning
-from trueup.reports.profiles import load_profile
+from trueup.reports.profiles import Profile, load_profile
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from trueup.audits.audit import Audit
     from trueup.calibrators.model import Model
-    from trueup.reports.profiles import Profile
 
 DEFAULTS = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}  # unless the profile has others
 HARD_PREDICTIONS = "every prediction is 0 or 1: labels rather than probabilities"

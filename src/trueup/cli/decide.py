@@ -21,7 +21,7 @@ from trueup.data.chunks import format_to_write
 from trueup.data.frame import read
 from trueup.data.scan import find_files
 from trueup.data.sql import column_names
-from trueup.decisions.evaluate import ACT, DecisionProblem, RuleEvaluation, dominated_actions, threshold_of
+from trueup.decisions.evaluate import ACT, DecisionProblem, RuleEvaluation, SegmentCosts, dominated_actions, threshold_of
 from trueup.decisions.rules import Action, as_actions
 from trueup.errors import ArgumentError, ColumnError, FileError, IdentifierWarning, TrueupError, TrueupWarning
 from trueup.metrics.result import to_plain
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray
     from trueup.data.table import Table
     from trueup.decisions import ExpectedCost, Rule
-    from trueup.decisions.evaluate import SegmentCosts
 
 PICTURE_EXAMPLE, ROWS_EXAMPLE = "cost.svg", "decided.parquet"
 CORRECTED_SUFFIX = "_trueup"

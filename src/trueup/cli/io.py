@@ -18,7 +18,7 @@ from trueup.data.bins import DEFAULT_BINS
 from trueup.data.chunks import add_columns, format_to_write
 from trueup.data.columns import ColumnSource, RawColumn, open_mapping
 from trueup.data.frame import read
-from trueup.data.scan import FORMATS, find_files, scan
+from trueup.data.scan import FORMATS, Scan, find_files, scan
 from trueup.data.sql import column_names, quote, read_files
 from trueup.errors import ArgumentError, DataError
 from trueup.storage import cannot_write, check_writable, replacing, write_text
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray
     from trueup.data.chunks import MakeColumns
-    from trueup.data.scan import Scan
     from trueup.data.table import Table
 
 STANDARD_OUTPUT = "-"

@@ -14,7 +14,7 @@ from trueup.cli.output import model_notes
 from trueup.data.chunks import ChunkSettings, format_to_write
 from trueup.data.frame import RowPosition, read_like
 from trueup.data.scan import parse_memory
-from trueup.data.table import sort_levels
+from trueup.data.table import Schema, sort_levels
 from trueup.errors import ArgumentError, FileError
 from trueup.modelfile import load
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray
     from trueup.calibrators.model import Model
-    from trueup.data.table import Schema
 
 EXAMPLE = "scored.parquet"
 MODEL_EXTENSION = ".trueup"

@@ -17,22 +17,18 @@ import sys
 import threading
 import time
 import traceback
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
 from trueup.cluster.communicator import DEFAULT_TIMEOUTS, SILENT, Communicator, Timeouts
-from trueup.data.spill import TableSpill
 from trueup.errors import LostWorkerError, TrueupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trueup.data.table import Table
+    from trueup.data.spill import TableSpill
+
 
 T = TypeVar("T")
 
@@ -99,41 +95,6 @@ def local_address(host: str) -> str:
 def root_cause(errors: Sequence[BaseException]) -> BaseException:
     """Return the error of the worker that failed, rather than of one that lost contact with it."""
     return min(errors, key=lambda error: getattr(error, "missed", False))
-
-
-def run_local_workers(
-    partitions: Sequence[Sequence[Table]],
-    work: Callable[[Table, Sequence[int], Communicator], T],
-    *,
-    hint: str = RESUME_HINT,
-    threads: int = 1,
-    timeouts: Timeouts = DEFAULT_TIMEOUTS,
-) -> T:
-    """Run workers on this machine, one per entry of ``partitions``; return the result of rank 0.
-
-    ``work`` is called with the rows of all Tables of the entry (which may have none), the number of rows of each, and the
-    communicator; it must be importable by other processes.
-    """
-    job = WorkerJob(pickle.dumps(work), hint, threads, timeouts)
-    addresses = [reserve_address("127.0.0.1") for _ in partitions]
-    no_rows = next(table for tables in partitions for table in tables).take(np.empty(0, np.int64))
-    stop = threading.Event()
-    with ExitStack() as stack:
-        spills = [stack.enter_context(TableSpill.create()) for _ in partitions]
-        for spill, tables in zip(spills, partitions, strict=True):
-            for table in tables or [no_rows]:
-                spill.add(table)
-        pool = stack.enter_context(ThreadPoolExecutor(len(partitions)))
-        stack.callback(stop.set)  # before the pool waits for its threads, also after Ctrl-C
-        workers = [pool.submit(run_worker, spill, job, addresses, rank, stop.is_set) for rank, spill in enumerate(spills)]
-        wait(workers, return_when=FIRST_EXCEPTION)
-        done, _ = wait(workers, GRACE_SECONDS)
-        errors = [error for worker in workers if worker in done and (error := worker.exception()) is not None]
-        if errors:
-            raise root_cause(errors)
-        result = workers[0].result()
-        assert result is not None
-        return pickle.loads(result)  # type: ignore[no-any-return]  # noqa: S301
 
 
 def run_worker(

@@ -6,7 +6,7 @@ The cost of that rule, its reward over cost ratios, and the risk of the given an
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,8 +25,6 @@ from trueup.metrics.result import Result
 from trueup.metrics.scores import prr
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import ArrayLike
 
     from trueup._types import BoolArray, FloatArray, IntArray

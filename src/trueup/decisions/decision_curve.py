@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.columns import frame_like
-from trueup.decisions.costs import compute_interval, describe_evidence, sum_segments
-from trueup.decisions.evidence import check_interval, has_weight, quantile, read_inputs, read_segments
+from trueup.decisions.costs import SegmentSums, compute_interval, describe_evidence, sum_segments
+from trueup.decisions.evidence import Inputs, Target, check_interval, has_weight, quantile, read_inputs, read_segments
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import likely_root
 from trueup.metrics.inputs import Scored, validate_array, validate_scores
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import BoolArray, FloatArray
-    from trueup.decisions.costs import SegmentSums
-    from trueup.decisions.evidence import Inputs, Target
 
 
 THRESHOLDS = np.arange(1, 100) / 100

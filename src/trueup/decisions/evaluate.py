@@ -13,9 +13,9 @@ import numpy as np
 from trueup.data.bins import DEFAULT_BINS, bins_for, calendar_unit, check_bins, find_edges, fit_binner, segment_column
 from trueup.decisions.costs import compute_interval, expected_confusion, expected_cost, expected_saving, sum_segments
 from trueup.decisions.evidence import CROSS_FITTED_TOLERANCE, SHIFT_TOLERANCE, Labelled, Segments, cross, read_inputs
-from trueup.decisions.rules import Rule, as_rule, best_rule
+from trueup.decisions.rules import Action, Rule, as_rule, best_rule
 from trueup.errors import ColumnError, ShiftWarning
-from trueup.metrics.cumulative import calibration_bound, ecce_pvalue
+from trueup.metrics.cumulative import CalibrationBound, calibration_bound, ecce_pvalue
 from trueup.metrics.scores import prr
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Feature, Table
     from trueup.decisions.costs import ExpectedConfusion, ExpectedCost
     from trueup.decisions.evidence import Target
-    from trueup.decisions.rules import Action
-    from trueup.metrics.cumulative import CalibrationBound
 
 ACT = "act"  # the name that `as_actions` gives to acting where costs are those of errors
 COMMON_THRESHOLD = 0.5

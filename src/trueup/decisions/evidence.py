@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -23,8 +23,6 @@ from trueup.metrics.inference import likely_root, range_quantile
 from trueup.metrics.inputs import Scored, validate_array, validate_scores, validate_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
     from trueup._types import AnyArray, BoolArray, FloatArray

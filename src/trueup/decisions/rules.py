@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_number
-from trueup.decisions.evidence import format_amount, is_number, read_unlabelled
+from trueup.decisions.evidence import UnlabelledRows, format_amount, is_number, read_unlabelled
 from trueup.errors import ArgumentError
 from trueup.kernels.fitting import extend_runs
 from trueup.metrics.inputs import validate_scores
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import ArrayLike, NDArray
 
     from trueup._types import FloatArray, IntArray
-    from trueup.decisions.evidence import UnlabelledRows
 
 
 ERRORS = ("fn", "fp", "tp", "tn")

@@ -21,13 +21,11 @@ from trueup.kernels import tails
 from trueup.kernels import tally as sums
 from trueup.kernels.tally import SortedRows, Tally, sort_rows, tally_groups
 from trueup.metrics.inference import likely_root, range_quantile, segment_pvalues
-from trueup.metrics.inputs import validate_class_scores, validate_scores
+from trueup.metrics.inputs import Scored, validate_class_scores, validate_scores
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-    from trueup.metrics.inputs import Scored
 
 Statistic = Literal["range", "mad"]
 MAX_BATCH = 4_000_000  # numbers in one batch of Monte Carlo draws

@@ -21,7 +21,7 @@ from trueup.data.columns import frame_like
 from trueup.data.frame import MAX_VALUE
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.laplace import EXACT, Sums, as_bytes, sums
-from trueup.metrics.binned import assign_bins
+from trueup.metrics.binned import Strategy, assign_bins
 from trueup.metrics.inputs import (
     as_labels,
     check_unit_interval,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.metrics.binned import Strategy
 
     Query = tuple[ArrayLike, ArrayLike]
 

@@ -7,7 +7,7 @@ Parameswaran and Peng (2017), Algorithm 1, whose Claim 6 states that c_emp is 0 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -24,8 +24,6 @@ from trueup.metrics.inputs import Scored, validate_array, validate_columns, vali
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from numpy.typing import ArrayLike
 
     from trueup._types import AnyArray, FloatArray, IntArray

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,22 +18,18 @@ import numpy as np
 
 import trueup
 from trueup._validate import check_integer
-from trueup.audits.audit import COLUMNS, Audit
+from trueup.audits.audit import COLUMNS, Audit, Finding
 from trueup.audits.text import is_possible_shift, number, shorten
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError
 from trueup.reports import compare, model, text
-from trueup.reports.model import Section, TableView, view_table
+from trueup.reports.model import Cell, Section, TableView, view_table
 from trueup.reports.profiles import Profile, load_profile
 from trueup.reports.text import count_text, interval_text, percent
 from trueup.storage import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
-
-    from trueup.audits.audit import Finding
-    from trueup.reports.model import Cell
 
     Results = Audit | Sequence[Audit] | Mapping[str, Audit]
 

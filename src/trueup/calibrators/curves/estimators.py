@@ -271,17 +271,29 @@ class Temperature(ScoreCalibrator):
 
     Parameters
     ----------
-    prediction, classes, unlabelled, stopping
-        As in `Platt`.
+    prediction : column name, or several
+        The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
+        one-dimensional array is the prediction itself.
     task : {"auto", "binary"}
         Real outcomes are rejected.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    stopping : CrossValidation, Holdout, Validation or None
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
 
     Attributes
     ----------
     temperature_ : float
         What logits are divided by, between 0.01 and 100: above 1 for overconfident scores.
-    model_, history_, held_out_, held_out_rows_, held_out_before_
-        As in `Platt`.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        The loss before and after, and the rows it was evaluated on.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`.
 
     References
     ----------
@@ -342,17 +354,29 @@ class Beta(ScoreCalibrator):
 
     Parameters
     ----------
-    prediction, classes, unlabelled, stopping
-        As in `Platt`.
+    prediction : column name, or several
+        The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
+        one-dimensional array is the prediction itself.
     task : {"auto", "binary"}
         Real outcomes are rejected: the curve maps probabilities to probabilities.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    stopping : CrossValidation, Holdout, Validation or None
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
 
     Attributes
     ----------
     a_, b_, c_ : float, or ndarray of shape (k,) for k classes
         1, 1 and 0 mean no change. a and b are between 0 and 100, so that the order of scores is kept.
-    model_, history_, held_out_, held_out_rows_, held_out_before_
-        As in `Platt`.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        The loss before and after, and the rows it was evaluated on.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`.
 
     References
     ----------
@@ -391,15 +415,29 @@ class Isotonic(ScoreCalibrator):
 
     Parameters
     ----------
-    prediction, task, classes, unlabelled, stopping
-        As in `Platt`.
+    prediction : column name, or several
+        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
+        a position, 0 by default; a one-dimensional array is the prediction itself.
+    task : {"auto", "binary", "regression"}
+        "auto" is binary for one prediction column, multiclass for several.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    stopping : CrossValidation, Holdout, Validation or None
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
 
     Attributes
     ----------
     knots_, values_ : ndarray, or a list with one per class
         The lowest and highest score of each block, and the mean outcome of the block; empty if scores are left unchanged.
-    model_, history_, held_out_, held_out_rows_, held_out_before_
-        As in `Platt`.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        The loss before and after, and the rows it was evaluated on.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`.
 
     Notes
     -----
@@ -441,21 +479,35 @@ class Histogram(ScoreCalibrator):
 
     Parameters
     ----------
+    prediction : column name, or several
+        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
+        a position, 0 by default; a one-dimensional array is the prediction itself.
     bins : int
         The maximum number of bins; rows of equal score are always in one bin.
     strategy : {"mass", "width"}
         Bins of equal weight, or of equal width: of [0, 1], or between the lowest and the highest score for a real outcome.
         `trueup.metrics.ece` has the same options.
-    prediction, task, classes, unlabelled, stopping
-        As in `Platt`.
+    task : {"auto", "binary", "regression"}
+        "auto" is binary for one prediction column, multiclass for several.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    stopping : CrossValidation, Holdout, Validation or None
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
 
     Attributes
     ----------
     edges_, values_ : ndarray, or a list with one per class
         The upper edge of each bin, which belongs to it, and the value of the bin; empty if scores are left unchanged. The
         last bin also contains all higher scores.
-    model_, history_, held_out_, held_out_rows_, held_out_before_
-        As in `Platt`.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        The loss before and after, and the rows it was evaluated on.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`.
 
     Notes
     -----

@@ -47,6 +47,9 @@ class Grouped(SingleMapCalibrator):
     by : column names
         The columns that form groups. Numbers and dates are binned; missing values and categories not seen in training form
         a group of their own.
+    prediction : column name, or several
+        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
+        a position, 0 by default.
     shrinkage : "auto" or float
         k: how many rows the pooled curve counts for in each group. 0 uses the curve of the group alone, infinity the
         pooled curve alone. "auto" chooses by cross-validation.
@@ -54,10 +57,19 @@ class Grouped(SingleMapCalibrator):
         Groups of fewer rows (effective rows, if there are weights) use the pooled curve.
     bins : int
         The maximum number of bins of a number or date, of equal numbers of rows.
-    prediction, task, classes, unlabelled, stopping
-        As in `Platt`.
-    categorical, random_state
-        As in `trueup.MCGrad`.
+    task : {"auto", "binary", "regression"}
+        "auto" is binary for one prediction column, multiclass for several.
+    categorical : column names
+        Numeric columns that are categories.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    stopping : CrossValidation, Holdout, Validation or None
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
+    random_state : int
+        Seed of the assignment of rows to folds.
 
     Attributes
     ----------
@@ -65,8 +77,12 @@ class Grouped(SingleMapCalibrator):
         The given or chosen k; infinite if scores are left unchanged.
     groups_ : tuple of str
         The groups that have a curve of their own: "country=BR & age<40".
-    model_, history_, held_out_, held_out_rows_, held_out_before_
-        As in `Platt`.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        The loss before and after, and the rows it was evaluated on.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`.
 
     References
     ----------

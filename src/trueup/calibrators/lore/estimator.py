@@ -102,8 +102,14 @@ class LoRe(FeatureCalibrator):
         The maximum number of principal components; None keeps the scaled columns.
     task : {"auto", "binary"}
         "auto" is binary for one prediction column, multiclass for several. Real outcomes are rejected.
-    categorical, classes, unlabelled, threads
-        As in `trueup.MCGrad`.
+    categorical : column names
+        Numeric columns that are categories.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    threads : int, optional
+        The number of cores by default.
 
     Attributes
     ----------

@@ -23,8 +23,8 @@ from trueup.calibrators.lsboost.levelsets import (
     LineSlopes,
     ScoreScale,
 )
-from trueup.calibrators.model import UnchangedMap
-from trueup.calibrators.stopping import CrossValidation, History, count_rounds
+from trueup.calibrators.model import Map, UnchangedMap
+from trueup.calibrators.stopping import CrossValidation, History, Split, TaskLoss, count_rounds
 from trueup.data.frame import NO_PREDICTION, describe_rows, read_like
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.levels import NO_LEARNER
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.calibrators.model import Map
-    from trueup.calibrators.stopping import Split, TaskLoss
     from trueup.data.table import Table
 
 PATIENCE = 10  # rounds without a lower held-out loss after which the search stops

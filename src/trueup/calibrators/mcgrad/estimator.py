@@ -21,8 +21,8 @@ from trueup._validate import MAX_INTEGER, check_integer, check_number
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound, Checkpoint, fingerprint_table
-from trueup.calibrators.stopping import CrossValidation, History, hold_out_last, task_loss
-from trueup.cluster.communicator import SINGLE_PROCESS
+from trueup.calibrators.stopping import CrossValidation, History, Split, TaskLoss, hold_out_last, task_loss
+from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 from trueup.learners import lightgbm
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from trueup._types import FloatArray, IntArray
-    from trueup.calibrators.stopping import Split, TaskLoss
-    from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Schema, Table
     from trueup.kernels.trees import Forest

@@ -17,8 +17,8 @@ import numpy as np
 
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult
-from trueup.calibrators.mcgrad.cascade import fingerprint_table
-from trueup.calibrators.mcgrad.estimator import CascadeGrower
+from trueup.calibrators.mcgrad.cascade import CascadeRound, fingerprint_table
+from trueup.calibrators.mcgrad.estimator import CascadeGrower, MCGrad
 from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
 from trueup.cluster.files import ScanPartitions
 from trueup.data.columns import engine_of
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from trueup._types import AnyArray, FloatArray, UInt64Array
-    from trueup.calibrators.mcgrad.cascade import CascadeRound
-    from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table

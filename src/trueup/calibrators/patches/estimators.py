@@ -160,16 +160,22 @@ class HKRR(PatchCalibrator):
         The held-out rows that confirm a patch. None is the published algorithm: patches until the error of every cell of
         ``min_rows`` is within ``alpha`` on the training rows. Nothing prevents overfitting then: on a few thousand rows
         the result is usually worse than no correction.
-    categorical, unlabelled, random_state
-        As in `trueup.MCGrad`.
+    categorical : column names
+        Numeric columns that are categories.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    random_state : int
+        Seed of the assignment of rows to folds.
 
     Attributes
     ----------
     patches_ : PatchList
         The patches, in order.
+    model_ : Model
+        The fitted model, which is saved and shipped.
     history_ : History
         The held-out loss after every patch, and why the search stopped.
-    model_, held_out_, held_out_rows_, held_out_before_
+    held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
     Notes

@@ -15,7 +15,7 @@ from trueup.errors import ArgumentError
 from trueup.metrics.inference import normal_quantile
 from trueup.reports import model
 from trueup.reports.model import Cell, Column, Section, count_cell, interval_cell, make_table, number_cell, text_cell
-from trueup.reports.profiles import METRICS, Profile, load_profile, plural
+from trueup.reports.profiles import METRICS, Profile, SectionPlan, Vocabulary, load_profile, plural
 from trueup.reports.text import percent, summary_of, without_rounding
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from trueup._types import BoolArray, FloatArray
     from trueup.audits.audit import Audit
-    from trueup.reports.profiles import SectionPlan, Vocabulary
 
 MAX_VALUES = 200
 MAX_GRADES = 200
