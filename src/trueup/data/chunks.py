@@ -70,9 +70,9 @@ class ChunkReader:
     @classmethod
     def open(cls, con: Any, rows: db.SqlRows, directory: Path | None = None, **more: Any) -> Self:
         """Make rows readable by ranges: Parquet as it is, others as a copy, in the directory or in a table of DuckDB."""
-        if rows.is_parquet and ROW_NUMBER not in map(str.lower, rows.names):
-            assert rows.files is not None
-            sources = tuple(_parquet_source(con, rows, rows.files._replace(paths=[path])) for path in rows.files.paths)
+        files = rows.files
+        if files is not None and files.format == "parquet" and ROW_NUMBER not in map(str.lower, rows.names):
+            sources = tuple(_parquet_source(con, rows, files._replace(paths=[path])) for path in files.paths)
             return cls(con, sources, rows.values, rows.texts, **more)
         copied = f"SELECT {db.list_columns([*rows.values.values(), *rows.texts.values()], 'c')} FROM {rows.table}"
         if directory is None:

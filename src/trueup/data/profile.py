@@ -48,11 +48,6 @@ class Roles:
         names = [*self.prediction, self.outcome, self.weight, *self.features]
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
-    @property
-    def sample_rows(self) -> int:
-        """The number of rows of a sample: fewer with many columns."""
-        return min(MAX_SAMPLE_ROWS, MAX_SAMPLE_VALUES // max(len(self.columns), 1))
-
 
 def assign_roles(
     names: Sequence[str],
@@ -251,13 +246,14 @@ class TableProfile:
         # The sample has numbers, dates and scores, of rows that are drawn by their place in the partition.
         places = [np.full(source.rows, float(partition)), np.arange(source.rows, dtype=np.float64)]
         keys = random_row_keys(places, [], 0)[rows]
-        drawn = np.argsort(keys)[: roles.sample_rows]
+        size = min(MAX_SAMPLE_ROWS, MAX_SAMPLE_VALUES // max(len(roles.columns), 1))  # fewer with many columns
+        drawn = np.argsort(keys)[:size]
         numbers = {name: raw.codes_or_values for name, raw in raws.items() if columns[name].kind in ("number", "date")}
         numbers |= {name: np.full(source.rows, np.nan) for name, column in columns.items() if column.kind is None}
         values = {name: column[rows[drawn]] for name, column in {**numbers, **scores}.items()}
         return cls(
             source.rows, len(rows), columns,
-            RowSample(keys[drawn], values, roles.sample_rows), outcomes,
+            RowSample(keys[drawn], values, size), outcomes,
             *counts, w is not None and bool(w.any()), y is None or bool(np.isin(y[rows], (0.0, 1.0)).all()),
         )  # fmt: skip
 

@@ -123,11 +123,6 @@ class SqlRows(NamedTuple):
         """The names of the columns to be read."""
         return (*self.values, *self.texts)
 
-    @property
-    def is_parquet(self) -> bool:
-        """Whether the rows are those of Parquet files."""
-        return self.files is not None and self.files.format == "parquet"
-
 
 def _base_type(declared: str) -> str:
     return "LIST" if declared.endswith("]") else declared.split("(")[0].strip('"')
@@ -334,7 +329,7 @@ def list_columns(columns: Iterable[str], prefix: str) -> str:
 def fetch(con: Connection, rows: SqlRows) -> dict[str, Any]:
     """Read the selected columns of all rows."""
     table, values, texts = rows.table, rows.values, rows.texts
-    if texts and not rows.is_parquet:
+    if texts and (rows.files is None or rows.files.format != "parquet"):
         # Texts take two passes: a query is run once, and CSV and JSON are parsed once. Parquet is faster to read twice.
         listed = list_columns([*values.values(), *texts.values()], "r")
         con.execute(f"CREATE TEMP TABLE trueup_rows AS SELECT {listed} FROM {table}")
