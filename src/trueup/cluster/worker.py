@@ -19,7 +19,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from trueup.cluster.communicator import DEFAULT_TIMEOUTS, SILENT, Communicator, Timeouts
 from trueup.errors import LostWorkerError, TrueupError
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from trueup.data.spill import TableSpill
 
-
-T = TypeVar("T")
 
 RESUME_HINT = "fit again with resume=: completed rounds are not fitted again"
 POLL_SECONDS = 0.25  # between two looks at a child process
