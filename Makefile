@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 AXE := axe-core@4.14.0
-# Tests wait for disks and subprocesses: one worker more than cores keeps the cores busy.
+# Tests wait for disks and subprocesses: more workers than cores keep the cores busy.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1)")
 
 .PHONY: demo test lint types layers unit cluster browser axe wheel docs clean
@@ -17,10 +17,9 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) +
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
 
-# Cluster tests mostly wait for Java and for other processes, so they run at the same time as the unit tests.
-test: lint types layers
-	$(MAKE) --no-print-directory -j2 -O unit cluster
-	$(MAKE) --no-print-directory browser
+# Tests on clusters and in the browser mostly wait for other processes, so everything runs at the same time.
+test: $(VENV)/.dev axe
+	$(MAKE) --no-print-directory -j6 -O lint types layers unit cluster browser
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests bench conftest.py
@@ -33,13 +32,13 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n $(WORKERS) --ignore=tests/browser --ignore=tests/cluster
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/browser --ignore=tests/cluster
 
 # Spark and Dask, with two workers each. Without Java the Spark tests are skipped with the reason; in CI they fail.
 cluster: $(VENV)/.dev
 	$(BIN)/pytest tests/cluster
 
-# One browser, one test at a time, after the other tests, so that two cores suffice for it to respond in time.
+# One browser, one test at a time.
 browser: $(VENV)/.dev axe
 	$(BIN)/pytest tests/browser
 

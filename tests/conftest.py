@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, settings
 from frames import MAKERS
 
 # The first call of a kernel compiles it: no deadlines. The same examples every run: no surprises in a release.
-settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "suite", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("suite")
 
 

@@ -33,7 +33,7 @@ class Listed(ClusterFrame):
         return functools.reduce(add, values), ListedRecords(moved)
 
     def run_workers(self, prepare, work, columns):
-        from trueup.cluster.worker import run_local_workers
+        from remote import run_local_workers
 
         tables = [[prepare(frame[list(columns)], number)] for number, frame in enumerate(self.frames)]
         return run_local_workers(tables, work)

@@ -11,9 +11,9 @@ import pytest
 from checks import FEATURES, rows
 from grower_workers import FOLDS, CascadeFit, fit_cascades, run_fits
 from partitioned import run_threads
+from remote import run_local_workers
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.stopping import are_row_counts, choose_rounds, paired_gain, scale_weights, task_loss, weighted_mean
-from trueup.cluster.worker import run_local_workers
 from trueup.data.frame import read
 
 PREDICTIONS = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl"]}

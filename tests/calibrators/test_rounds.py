@@ -164,7 +164,7 @@ def test_the_seed_changes_the_folds():
 TASKS = {"binary": 1, "regression": 1, "multiclass": 3}
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.sampled_from(sorted(TASKS)), st.integers(0, 10_000), st.floats(0.01, 30), st.booleans())
 def test_theta_equals_the_minimum_of_scipy(task, seed, spread, weighted):
     random = np.random.default_rng(seed)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import trueup as tu
+from same_audit import assert_same_audit
 from trueup.audits import partitions
-from trueup.audits.audit import COLUMNS
 
 ROLES = {"outcome": "outcome", "prediction": "prediction", "by": ["region", "product", "age", "opened"], "weight": "w"}
 CUTS = (0, 900, 900, 2_000, 3_000)  # the second part has no rows
@@ -49,19 +49,15 @@ def frames(client, spark, loans):
 
 @pytest.fixture(scope="module")
 def here(loans):
-    return {finding.segment: finding for finding in tu.audit(loans, **ROLES)}
+    return tu.audit(loans, **ROLES)
 
 
 @pytest.mark.parametrize("engine", ["dask", "spark"])
-@pytest.mark.parametrize("ranges", [1, 20])
+@pytest.mark.parametrize("ranges", [1, 6])
 def test_an_audit_on_a_cluster_is_that_in_memory(frames, here, engine, ranges, monkeypatch):
     monkeypatch.setattr(partitions, "ROWS_PER_TASK", 3_000 // ranges)
     there = tu.audit(frames[engine], **ROLES)
-    assert {finding.segment for finding in there} == set(here)
-    for finding in there:
-        for name in COLUMNS[1:]:
-            known = getattr(here[finding.segment], name)
-            assert getattr(finding, name) == pytest.approx(known, rel=1e-9, abs=1e-12, nan_ok=True), finding.segment
+    assert_same_audit(here, there)
     assert there["product=boat"].n == here["product=boat"].n > 50
     assert there["age is missing"].n > 50
     assert there.weightless > 0
@@ -72,8 +68,4 @@ def test_real_outcomes_are_audited_on_the_cluster(frames, loans, engine, monkeyp
     roles = {"outcome": "w", "prediction": "prediction", "task": "regression", "by": ["region", "product"]}
     monkeypatch.setattr(partitions, "ROWS_PER_TASK", 500)
     here, there = tu.audit(loans, **roles), tu.audit(frames[engine], **roles)
-    for finding in there:
-        for name in ("n", "observed", "sigma", "p_value", "mde"):
-            known = getattr(here[finding.segment], name)
-            assert getattr(finding, name) == pytest.approx(known, rel=1e-9, abs=1e-12, nan_ok=True), finding.segment
-    assert there.summary.fingerprint == here.summary.fingerprint
+    assert_same_audit(here, there)

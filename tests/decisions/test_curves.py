@@ -157,7 +157,7 @@ def test_areas_equal_scikit_learn_for_expected_outcomes():
     assert tu.decisions.expected_roc(p).area == pytest.approx(roc_auc_score(both, twice, sample_weight=w))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(SCORES, st.integers(0, 2**32 - 1))
 def test_limits_by_errors_contain_every_curve_with_those_errors(p, seed):
     random = np.random.default_rng(seed)

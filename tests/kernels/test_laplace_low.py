@@ -69,7 +69,7 @@ def problems(draw_from):
     return points, random.normal(size=(len(points), c)), starts, targets, target_starts, draw_from(st.sampled_from(SCALES))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(problems())
 def test_the_sums_are_those_of_all_pairs(problem):
     points, columns, starts, targets, target_starts, scale = problem

@@ -34,7 +34,7 @@ def _tested(forest):
     return list(found.values())
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @example([], 2, 0, 0)
 @example([70, 70], 1, 9, 3)
 @given(LEVELS, st.integers(1, 3), st.integers(0, 12), SEEDS)

@@ -11,7 +11,7 @@ from trueup.errors import DataError
 from trueup.kernels.fitting import pool_adjacent_violators
 from trueup.metrics.reliability import isotonic
 
-QUICK = settings(max_examples=150, deadline=None)  # no deadline: the first example compiles the kernel
+QUICK = settings(max_examples=60, deadline=None)  # no deadline: the first example compiles the kernel
 
 # Few distinct scores make ties; eighths make sums of outcomes and weights exact.
 scores = st.integers(0, 12).map(lambda k: k / 12)

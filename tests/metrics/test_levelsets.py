@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.groups import discretize, k1, k2, kinf, msce
 
-QUICK = settings(max_examples=100, deadline=None)
+QUICK = settings(max_examples=60, deadline=None)
 MEASURES = [k1, k2, kinf]
 
 units = st.integers(0, 8).map(lambda k: k / 8)

@@ -47,7 +47,7 @@ def data(n=200, d=2, seed=0):
 
 
 @given(samples(), st.sampled_from(GAMMAS), st.sampled_from([1, 4, 15]), st.sampled_from(["width", "mass"]), st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_lce_equals_its_formula(sample, gamma, bins, strategy, leave_one_out):
     phi, p, hit, w = sample
     number = numbered(p, w, n_bins=bins, strategy=strategy)
@@ -59,7 +59,7 @@ def test_lce_equals_its_formula(sample, gamma, bins, strategy, leave_one_out):
 
 
 @given(samples(), samples(), st.sampled_from(GAMMAS), st.sampled_from(["width", "mass"]))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_query_points_use_the_bin_of_their_confidence(sample, other, gamma, strategy):
     (phi, p, hit, w), (points, level, _, _) = sample, other
     assume(phi.shape[1] == points.shape[1])

@@ -25,7 +25,7 @@ from trueup.metrics.scores import (
 )
 from twins import three_se
 
-QUICK = settings(max_examples=100, deadline=None)
+QUICK = settings(max_examples=60, deadline=None)
 LN = math.log
 
 # Few distinct scores make ties; 0 and 1 are among them.
