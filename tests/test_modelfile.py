@@ -292,6 +292,14 @@ def test_invalid_numbers_are_rejected(saved, tmp_path):
         refused(tmp_path / "forged")
 
 
+def test_counts_beyond_the_range_of_a_float_are_rejected(saved, tmp_path):
+    manifest = json.loads(saved[3][MANIFEST])
+    for place in (("about", "rows"), ("explanation", "rows"), ("history", "rounds", 0, "trees")):
+        text = json.dumps(changed(manifest, place, 10**400)).encode()
+        store(tmp_path / "forged", saved[3] | {MANIFEST: text})
+        refused(tmp_path / "forged")
+
+
 def _arrays(parts):
     return {name: np.frombuffer(parts[f"forests/{name}"], kind).copy() for name, kind in FOREST_DTYPES.items()}
 

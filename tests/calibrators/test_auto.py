@@ -426,7 +426,8 @@ def test_choice_repr_and_exports(frame):
     assert max(map(len, lines)) <= 100
     assert [line.split()[0] for line in lines[-5:]] == ["identity", "temperature", "->", "beta", "isotonic"]
     assert lines[0].startswith("Choice: chose Platt: its cross-validated log loss ")
-    assert json.loads(json.dumps(choice.to_dict()))["candidates"][2]["chosen"] is True
+    assert json.loads(json.dumps(choice.to_dict())) == choice.to_dict()
+    assert choice.to_dict()["candidates"][2]["chosen"] is True
     table = choice.to_frame(like=frame({"a": [1]}))
     assert type(table) is type(frame({"a": [1]}))
     assert list(choice.to_frame()["name"]) == CURVES

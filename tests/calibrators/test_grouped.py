@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -261,3 +263,11 @@ def test_history_describes_groups_and_shrinkage():
     ):
         fix = tu.Grouped(tu.Platt(), by=["country"], prediction="p", **own).fit(data, data["y"])
         assert said in fix.history_.reason
+
+
+def test_predictions_of_single_rows_do_not_enlarge_a_pickle():
+    data, y = population()
+    model = tu.Grouped(tu.Platt(), by="g", prediction="p").fit(data, y).model_
+    before = len(pickle.dumps(model))
+    model.predict_one({"p": 0.3, "g": "g1"})
+    assert len(pickle.dumps(model)) == before

@@ -204,3 +204,12 @@ def test_dask_reads_pandas_categories_and_strings_of_every_partition(client):
         assert [feature.levels for feature in opened.schema.features] == [("a", "b", "c"), ("x",)]
         codes = np.concatenate([table.columns["kind"] for table in opened.iter_tables()])
     assert codes.tolist() == [0, 1, 1, 2]
+
+
+def test_an_error_in_reading_a_partition_names_it():
+    from trueup.cluster import spark
+
+    batch = pa.RecordBatch.from_pydict({"a": [1, 2], "part": [3, 3]})
+    (record,) = spark._map_task(lambda frame, _: len(frame), {"a": "int64", "b": "int64"}, None, None, iter([batch]))
+    with pytest.raises(TrueupError, match=r"the work on partition 3 failed: ArrowInvalid"):
+        spark._unpack(record["data"][0].as_py())

@@ -275,6 +275,13 @@ def test_rows_of_weight_zero_have_no_segment():
     assert len(labelled) == 2
 
 
+def test_combinations_of_the_same_name_are_one_segment():
+    segments = {"a": ["1 & b=2", "1"], "b": ["3", "2 & b=3"]}
+    expected = td.expected_cost([0.1, 0.4], ERRORS, 0.2, segments=segments)
+    assert list(expected.by_segment) == ["a=1 & b=2 & b=3"]
+    assert expected.estimate == td.expected_cost([0.1, 0.4], ERRORS, 0.2).estimate
+
+
 def test_two_columns_form_segments_named_as_in_an_audit():
     expected = td.expected_cost([0.1, 0.2], ERRORS, 0.2, segments={"a": ["x", "y"], "b": [1, 2]})
     assert set(expected.by_segment) == {"a=x & b=1", "a=y & b=2"}

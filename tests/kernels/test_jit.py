@@ -10,7 +10,7 @@ import numba
 import pytest
 from numba import config
 
-from trueup.kernels import _jit
+from trueup.kernels import _jit, tails
 
 
 def test_a_kernel_is_compiled_without_a_cache_directory(monkeypatch):
@@ -52,3 +52,10 @@ def test_a_lock_that_is_never_released_delays_a_process_and_does_not_stop_it(tmp
     monkeypatch.setattr(_jit, "LOCK_SECONDS", 0.1)
     with _jit._other_processes_waiting(str(tmp_path), "kernel"), _jit._other_processes_waiting(str(tmp_path), "kernel"):
         pass
+
+
+def test_kernels_of_the_same_name_in_different_modules_do_not_wait_for_each_other(monkeypatch):
+    paths = []
+    monkeypatch.setattr(_jit, "_lock", paths.append)
+    tails.range_tail.compile((numba.float64,))
+    assert paths[0].name == "trueup.kernels.tails.range_tail.lock"

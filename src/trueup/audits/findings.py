@@ -249,7 +249,7 @@ def _curves(rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray,
 def _curve_pass(
     wanted: list[tuple[Any, ...]], offsets: list[dict[int, FloatArray]], partition: ScorePartition, *, sequential: bool
 ) -> FloatArray:
-    """Sum the bins of curves: (segments, bins, 6) as `cumulative.curves` writes them.
+    """Sum the bins of curves: (segments, bins, 6) as `trueup.kernels.tally.curves` writes them.
 
     ``wanted`` has, per target, columns, codes, weight and number of bins of the segments; ``offsets`` the weight of their
     rows in lower partitions, by partition, or up to the last one where partitions are read in order.

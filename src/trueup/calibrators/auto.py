@@ -117,7 +117,7 @@ class Choice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return asdict(self)
+        return {**asdict(self), "candidates": [asdict(candidate) for candidate in self.candidates]}
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per candidate, in the library of ``like``; a dict of arrays without it."""

@@ -96,6 +96,9 @@ class GroupIndex:
     def _places(self) -> dict[int, int]:
         return {cell: group for group, cell in enumerate(self.cells.tolist(), start=1)}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"binners": self.binners, "cells": self.cells}
+
 
 def fit_binners(table: Table, bins: int) -> tuple[ColumnBinner, ...]:
     """Bin the features of a table, for any rows."""

@@ -146,9 +146,9 @@ def check_fields(*records: Any) -> None:
     for record in records:
         for item in fields(record):
             value = getattr(record, item.name)
-            checks = {"str": isinstance(value, str), "bool": isinstance(value, bool), "int": is_integer(value)}
-            valid = are_finite(value) if item.type == "float" else checks.get(str(item.type), True)
-            require(valid, f"{item.name} of its {type(record).__name__} is invalid")
+            valid = {"str": isinstance(value, str), "bool": isinstance(value, bool), "float": are_finite(value)}
+            valid["int"] = valid["float"] and is_integer(value)
+            require(valid.get(str(item.type), True), f"{item.name} of its {type(record).__name__} is invalid")
 
 
 def read_texts(value: Any, what: str) -> tuple[str, ...]:

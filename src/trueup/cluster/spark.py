@@ -256,11 +256,12 @@ def _collect_sums(records: Any, add: Add[Any], *, on_cluster: bool) -> list[tupl
     return sorted((row.key, row.part, bytes(row.data)) for row in records.collect())
 
 
-def _read_table(batches: Iterable[Any], types: dict[str, str]) -> Any:
+def _call_on_table(work: Work[T], batches: Iterable[Any], types: dict[str, str], part: int) -> T:
+    """Call ``work`` with the batches of a partition as one table, and the number of the partition."""
     import pyarrow as pa
 
     loaded = list(batches)
-    return pa.Table.from_batches(loaded).rename_columns(list(types)) if loaded else empty_table(types)
+    return work(pa.Table.from_batches(loaded).rename_columns(list(types)) if loaded else empty_table(types), part)
 
 
 def _record_batch(records: Sequence[tuple[int, int, bytes]]) -> Any:
@@ -283,7 +284,7 @@ def _map_task(
     """Call ``work`` on every partition of a task, one after the other; add the results here if ``add`` is given."""
     total, last = None, -1
     for part, loaded in _batches_by_partition(batches):
-        packed = pickle.dumps(_attempt(f"the work on partition {part}", work, _read_table(loaded, types), part))
+        packed = pickle.dumps(_attempt(f"the work on partition {part}", _call_on_table, work, loaded, types, part))
         if add is None:
             key = part % DRIVER_RESULTS if partitions is None else part * DRIVER_RESULTS // partitions
             yield _record_batch([(key, part, packed)])
@@ -319,7 +320,7 @@ def _sum_task(add: Add[Any], batches: Iterator[Any]) -> Iterator[Any]:
 def _split_task(split: Split[Any], types: dict[str, str], batches: Iterator[Any]) -> Iterator[Any]:
     """Split the records of the partition of a task; the value, or an error, has a negative key."""
     part = partition_number()
-    succeeded, result = _attempt(f"the work on partition {part}", split, _read_table(batches, types), part)
+    succeeded, result = _attempt(f"the work on partition {part}", _call_on_table, split, batches, types, part)
     value, records = result if succeeded else (result, {})
     packed = pickle.dumps((succeeded, value))
     value_key = -1 - part % DRIVER_RESULTS

@@ -115,14 +115,14 @@ def _label(values: Any, kept: BoolArray, name: str, prefix: str, missing: str) -
 
 
 def cross(columns: Sequence[Segments]) -> Segments:
-    """Cross the segments of several columns: keep the combinations that rows are in, sorted by name."""
+    """Cross the segments of several columns: the combinations that rows are in, sorted by name; equal names are one."""
     names, codes = [""], np.zeros(len(columns[0].codes), np.int64)
     for labels, more in columns:
         used, codes = np.unique(codes * len(labels) + more, return_inverse=True)
         pairs = (divmod(pair, len(labels)) for pair in used.tolist())
         names = [f"{names[i]} & {labels[j]}" if names[i] else labels[j] for i, j in pairs]
-    order = np.argsort(np.array(names, object), kind="stable")
-    return Segments(tuple(names[index] for index in order.tolist()), np.argsort(order)[codes])
+    distinct, place = np.unique(np.array(names, object), return_inverse=True)
+    return Segments(tuple(distinct.tolist()), place[codes])
 
 
 def is_number(value: Any) -> bool:

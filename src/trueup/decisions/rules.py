@@ -439,10 +439,10 @@ class _RuleSearch:
             return [run for run in ((0, 0, edge), (1, edge, m)) if run[1] < run[2]]
         rows = np.append(0.0, np.cumsum(self.weight))
         costs = np.concatenate([np.zeros((k, 1)), np.cumsum(self.costs, axis=1)], axis=1)
-        moves = [(j, j, j + 1) for j in range(k)]
+        moves = ((j, j, j + 1) for j in range(k))
         if self.limited:
-            moves = [(used, j, used | 1 << j) for used in range(2**k) for j in range(k) if not used >> j & 1]
-        best = np.full((moves[-1][2] + 1, m + 1), math.inf)
+            moves = ((used, j, used | 1 << j) for used in range(2**k) for j in range(k) if not used >> j & 1)
+        best = np.full((2**k if self.limited else k + 1, m + 1), math.inf)
         best[0, 0] = 0.0
         start, last = np.zeros(best.shape, np.int32), np.full(best.shape, -1, np.int16)
         for state, j, into in moves:

@@ -35,10 +35,10 @@ def jit(function: F) -> F:
         kernel = numba.njit(function, nogil=True, cache=True, error_model="numpy")
     except RuntimeError:
         kernel = numba.njit(function, nogil=True, error_model="numpy")
-    compile_plain = kernel.compile
+    compile_plain, name = kernel.compile, f"{function.__module__}.{function.__qualname__}"
 
     def compile_packed(signature: Any) -> Any:
-        with _packing(), _other_processes_waiting(kernel.stats.cache_path, function.__qualname__):
+        with _packing(), _other_processes_waiting(kernel.stats.cache_path, name):
             return compile_plain(signature)
 
     kernel.compile = compile_packed

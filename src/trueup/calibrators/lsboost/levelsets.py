@@ -83,7 +83,7 @@ class LevelRound:
 
 @dataclass(frozen=True, eq=False)
 class LineSlopes:
-    """Linear functions: the coding of features (see `trueup.learners.level_regression.LineDesign`), and slopes per line."""
+    """Linear functions: coding of features (see `trueup.learners.level_regression.LineLearner`), and slopes per line."""
 
     place: IntArray
     centre: FloatArray
