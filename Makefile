@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 # xdist workers already use all cores; BLAS threads on top of them slow the suite down.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
+# Tests start hundreds of processes: with bytecode on disk none of them compiles the package again.
+export PYTHONDONTWRITEBYTECODE =
 
 AXE := axe-core@4.14.0
 # Tests wait for disks and subprocesses: more workers than cores keep the cores busy.
