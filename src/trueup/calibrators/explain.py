@@ -13,14 +13,15 @@ import numpy as np
 from trueup.calibrators.stopping import apply_link
 from trueup.data.bins import segment_column
 from trueup.data.columns import format_number, frame_like
+from trueup.kernels.sorting import digitize, order_statistics
+from trueup.kernels.trees import Forest, expit
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from trueup._types import FloatArray, IntArray
+    from trueup._types import FloatArray, Int32Array, IntArray
     from trueup.data.table import Feature, Schema, Table
-    from trueup.kernels.trees import Forest
 
     BoundFormat = Callable[[float], tuple[float, str]]
 
@@ -216,7 +217,9 @@ class _MatchingPursuit:
     def run(self, label: str, p: FloatArray, q: FloatArray, y: FloatArray) -> tuple[list[tuple[Correction, float]], float]:
         """Return the corrections, the squared change that each explains, and the total of squared changes."""
         # Fifths of the scores, each closed on the right: the number of quantiles below each score.
-        bands = np.searchsorted(np.unique(np.quantile(p, np.arange(1, BANDS) / BANDS)), p)
+        p, bands = np.ascontiguousarray(p), np.empty(len(p), np.int32)
+        ranks = np.floor(np.arange(1, BANDS) / BANDS * (len(p) - 1)).astype(np.int64)
+        digitize(p, np.nextafter(np.unique(order_statistics(p, ranks)), np.inf), bands)
         own_band = (bands[self.rows], np.full(len(self.rows), BANDS))  # one band; all scores
         keys = [place.ravel() * (BANDS + 1) + band for _, place in self.numbered for band in own_band]
         min_rows = max(MIN_ROWS * len(self.rows) / len(p), 3)
@@ -245,7 +248,7 @@ class _MatchingPursuit:
         return list(corrections.values()), total
 
     def _correction(
-        self, which: int, key: int, label: str, bands: IntArray, scores: tuple[FloatArray, FloatArray, FloatArray]
+        self, which: int, key: int, label: str, bands: Int32Array, scores: tuple[FloatArray, FloatArray, FloatArray]
     ) -> Correction:
         """Describe a segment by its figures on all rows: ``scores`` are before, after and the outcome."""
         place, band = divmod(key, BANDS + 1)
@@ -362,13 +365,9 @@ def _score_text(name: str, bounds: tuple[float, float], value: float, link: str,
     after = f" after round {number}" if number else ""
     if number and link == "softmax":
         return interval_text(f"log score of {name}{after}", *bounds, value, SCORES)  # normalised only at the end
-    inverse: dict[str, Callable[[float], float]] = {"identity": float, "logit": _expit, "softmax": np.exp}
+    inverse: dict[str, Callable[[float], float]] = {"identity": float, "logit": expit, "softmax": np.exp}
     low, high = (float(inverse[link](bound)) if np.isfinite(bound) else bound for bound in bounds)
-    return interval_text(name + after, low, high, _expit(value) if number and link == "logit" else value, SCORES)
-
-
-def _expit(f: float) -> float:
-    return float(1 / (1 + np.exp(-f)))
+    return interval_text(name + after, low, high, expit(value) if number and link == "logit" else value, SCORES)
 
 
 def _write_number(bound: float, digits: int) -> tuple[float, str]:
