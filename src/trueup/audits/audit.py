@@ -256,7 +256,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """One segment.
+    """One segment, and the numbers that the audit computed for it.
 
     Attributes
     ----------
@@ -272,7 +272,7 @@ class Finding:
     ecce : float
         Range of the cumulative differences (ECCE-R); ``sigma`` is the same in units of its standard deviation.
     p_value, p_adjusted : float
-        NaN if not testable.
+        NaN if not testable. Segments near the level get a refined p-value, so that ``p_value`` can depend on the family.
     mde : float
         Minimum detectable effect: the shift that a test at level alpha / number of segments detects with 80% power.
     testable : bool
@@ -321,7 +321,7 @@ COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("n
 
 @dataclass(frozen=True, eq=False)
 class SegmentKeys:
-    """Columns and levels of each segment; names are formatted on request."""
+    """Columns and levels of the segments by rank; names are formatted on request."""
 
     columns: Int32Array
     codes: Int32Array
@@ -399,7 +399,7 @@ class Audit:
         cls, columns: SegmentColumns, grid: SegmentGrid, families: Sequence[SegmentFamily], findings: RankedFindings,
         **facts: Any,
     ) -> Audit:  # fmt: skip
-        """Return an audit without a summary; ``facts`` are its other attributes."""
+        """Return the audit of some findings, without a summary; ``facts`` are its other attributes by name."""
         keys = [family.keys for family in families]
         target = np.repeat(np.arange(len(families), dtype=np.int16), [len(family) for family in families])
         for column in findings.columns.values():
@@ -494,7 +494,7 @@ class Audit:
         )
 
     def _note(self, values: Mapping[str, Any]) -> str:
-        """Return a remark without which the numbers could be misread."""
+        """Return a remark on a finding without which its numbers could be misread, or an empty string."""
         if not values["testable"]:
             return f"not tested: {values['n']} rows"
         if values["p_value"] == 0 and values["sigma"] == math.inf:
@@ -520,7 +520,7 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """The answer in one sentence."""
+        """Whether the scores are calibrated, in one sentence."""
         if not self.tested:
             return f"nothing could be tested: no segment has {text.min_tested_rows(self):,} rows"
         start = "miscalibrated" if self.miscalibrated else "no miscalibration found"
@@ -531,7 +531,7 @@ class Audit:
 
     @cached_property
     def overall(self) -> Finding:
-        """All rows, one of the family; with several classes, the top label."""
+        """The finding over all rows, which belongs to the family; with several classes, that of the top label."""
         return self.finding(int(np.flatnonzero((self.keys.depth == 0) & (self.keys.target == 0))[0]))
 
     def worst(self, count: int = 10) -> list[Finding]:

@@ -39,7 +39,7 @@ DRAW_STREAM = int.from_bytes(b"null", "big")
 
 @dataclass(frozen=True, eq=False)
 class RankedFindings:
-    """Columns of all findings in order of rank, which segment has each rank, and curves by rank."""
+    """Columns of all findings in order of rank (worst first), the segment of each rank, and curves by rank."""
 
     columns: dict[str, AnyArray]
     order: IntArray
@@ -86,7 +86,7 @@ def compute_findings(
 
 
 def noise(tally: Tally) -> FloatArray:
-    """Return the standard deviation of the sums: sqrt(v), or by successive differences for real outcomes."""
+    """Return sd(sum w (y - p)) of each segment: sqrt(sum w^2 p(1-p)), or by successive differences for real outcomes."""
     state = tally.state
     if not tally.real:
         root: FloatArray = np.sqrt(state[:, sums.VARIANCE])
@@ -98,14 +98,14 @@ def noise(tally: Tally) -> FloatArray:
 
 
 def testable_segments(tally: Tally, min_rows: int) -> BoolArray:
-    """Return which segments have enough rows to be tested."""
+    """Return which segments have weight and enough rows to be tested: ``min_rows``, and MIN_REAL_ROWS of a real outcome."""
     return (tally.rows >= max(min_rows, MIN_REAL_ROWS if tally.real else 1)) & (tally.weight > 0)
 
 
 def segment_numbers(family: SegmentFamily, alpha: float, level: float, workers: Workers) -> FloatArray:
-    """Compute the numbers of every segment, one array row per name in `tails.FINDINGS`.
+    """Compute the numbers of every segment, p-value included, one array row per name in `tails.FINDINGS`.
 
-    ``alpha`` is the level of the interval, ``level`` that of the test of one segment.
+    ``alpha`` is the level of the interval of the ratio, ``level`` that of the test of one segment, for ``mde``.
     """
     if family.real:
         columns = _real_numbers(concatenate_tallies([block.tally for block in family.blocks]), alpha, level)
@@ -165,10 +165,10 @@ def _refine_pvalues(
     rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, sigma: FloatArray, testable: BoolArray,
     settings: AuditSettings, workers: Workers,
 ) -> None:  # fmt: skip
-    """Refine, in place, the p-values on which the verdict depends: those that the Brownian limit alone would reject.
+    """Refine, in place, the p-values of segments that the limit would reject and that the default p-value does not reject.
 
-    Of rows in partitions, the scores of some segments at a time are held; a segment with more rows than that keeps its
-    default p-value, which is then nearly exact.
+    Both p-values, that of the Brownian limit and the default one, are adjusted: so raw p-values can depend on the family.
+    A segment with more rows than can be held at once keeps its default p-value, which is then nearly exact.
     """
     method: Any = settings.adjust
     limit = np.ones(len(sigma))
@@ -197,7 +197,7 @@ def _refined_pvalue(tally: Tally, scores: SegmentScores, segment: int) -> float:
 
 
 def _score_pass(target: int, columns: Int32Array, codes: Int32Array, partition: ScorePartition) -> SegmentScores:
-    """Collect scores and weights of the rows of some segments of one target."""
+    """Return scores and weights of the rows of some segments of one target, one list of (p, w) by chunk per segment."""
     scores: SegmentScores = [[] for _ in columns]
 
     def collect(segment: int) -> None:
@@ -289,7 +289,7 @@ def _monte_carlo(
     table: Table, rows: MemoryRows, families: Sequence[SegmentFamily], observed: FloatArray, testable: BoolArray,
     settings: AuditSettings, workers: Workers,
 ) -> FloatArray:  # fmt: skip
-    """Adjust by drawing outcomes from the scores, each draw shared by all segments, with the step-down procedure."""
+    """Adjust the ``observed`` p-values by their minimum over segments for outcomes drawn from the scores, stepping down."""
     # A stream of its own: the data may have been simulated with the same seed, and must not share its draws.
     random = np.random.default_rng([settings.random_state, DRAW_STREAM])
     order = np.argsort(observed, kind="stable")
@@ -326,7 +326,7 @@ def _draw_outcomes(table: Table, random: np.random.Generator) -> AnyArray:
 
 
 def _residuals(chunk: SortedChunk, target: int, drawn: AnyArray, top: IntArray | None) -> FloatArray:
-    """Return w (y* - p) of one target in ascending score order; ``top`` is the top label, where there are classes."""
+    """Return w (y - p) of one target for ``drawn`` outcomes y, in score order; ``top``: predicted class of several."""
     rows = chunk.rows
     y = drawn if top is None else (drawn == (target - 1 if target else top)).astype(np.float64)
     e: FloatArray = y[rows.order] - rows.p

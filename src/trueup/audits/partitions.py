@@ -50,7 +50,7 @@ MAX_OPEN_FILES = 256  # a process may often have no more than 1,024
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PartitionedRows(AuditRows):
-    """Rows as records in files or on a cluster; partitions count the score ranges of one target after the other."""
+    """Rows as records in files or on a cluster; partitions are numbered by target, then by score range."""
 
     records: ShuffledRecords
     layout: RecordLayout
@@ -58,7 +58,7 @@ class PartitionedRows(AuditRows):
     report_pass: Callable[[], None]
 
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:
-        """Call ``work`` on every partition, where it is stored, in one pass for all targets."""
+        """Call ``work`` on every partition where it is stored, in one pass; return the sum (``add``) of each target."""
         task = partial(_call_on_records, work, self.layout, self.grid)
         sums = self.records.map_reduce(task, partial(_add_by_target, add))
         self.report_pass()
@@ -77,7 +77,7 @@ class RecordLayout(NamedTuple):
 def _call_on_records(
     work: Callable[[ScorePartition], T], layout: RecordLayout, grid: SegmentGrid, blobs: list[bytes], number: int
 ) -> dict[int, T]:
-    """Call ``work`` on the records of one partition."""
+    """Call ``work`` on partition ``number``, whose records are in ``blobs``."""
     target = int(np.searchsorted(layout.first, number, side="right")) - 1
     records = np.frombuffer(blobs[0] if len(blobs) == 1 else b"".join(blobs), layout.dtype)
     tied = len(records) > MAX_TIED_ROWS and bool((records["p"] == records["p"][0]).all())
@@ -104,7 +104,7 @@ def _add_by_target(add: Callable[[Any, Any], Any], a: dict[int, Any], b: dict[in
 
 @dataclass(frozen=True, eq=False)
 class RowFacts:
-    """Facts about rows that add over partitions: what is checked, rows per level of every column, digests of the rows."""
+    """Facts about rows that add over partitions: validation, rows per level of every column, digests of the rows."""
 
     schema: Schema
     counts: list[IntArray]
@@ -119,7 +119,7 @@ class RowFacts:
 
 @dataclass(frozen=True, eq=False)
 class RecordEncoder:
-    """Encodes tables as records of every target, by partition. Travels to the workers of a cluster."""
+    """A function, sent to the workers of a cluster, that encodes the rows of a table as records by partition."""
 
     binners: Sequence[ColumnBinner]
     dtype: np.dtype[Any]
@@ -181,7 +181,7 @@ def score_edges(sample: FloatArray, ranges: int) -> FloatArray:
 
 
 def split_by_score(records: AnyArray, edges: FloatArray) -> Iterator[tuple[int, AnyArray]]:
-    """Yield the number and the records of every score range that has some; records of equal score stay together."""
+    """Yield number and records of every non-empty score range; records of equal score stay together."""
     place = np.searchsorted(edges, records["p"], side="right")
     order = np.argsort(place, kind="stable")
     ends = np.searchsorted(place[order], np.arange(len(edges) + 2))
@@ -229,7 +229,7 @@ def partition_by_score(
 def _spill(
     table: PartitionedTable, encoder: RecordEncoder, workers: Workers, stack: ExitStack
 ) -> tuple[RowFacts, SpilledRecords]:
-    """Write every row to the file of its score range, for every target."""
+    """Write every row, once per target, to the file of its score range."""
     directory = table.spill_directory / "scores"
     directory.mkdir()
     records = SpilledRecords(directory, encoder.dtype.itemsize, encoder.partitions, workers.progress)
@@ -274,7 +274,7 @@ class SpilledRecords(ShuffledRecords):
             raise self._write_error(error) from error
 
     def flush(self) -> None:
-        """Finish writing."""
+        """Write buffered records to the files."""
         try:
             for file in self._open.values():
                 file.flush()
@@ -282,7 +282,7 @@ class SpilledRecords(ShuffledRecords):
             raise self._write_error(error) from error
 
     def map_reduce(self, work: Callable[[list[bytes], int], T], add: Callable[[T, T], T]) -> T:
-        """Call ``work`` on one partition after the other, mapped to memory; add the results in their order."""
+        """Call ``work`` on one memory-mapped partition after the other; ``add`` the results in this order."""
         total: T | None = None
         done = 0
         for number, size in enumerate(self.sizes):

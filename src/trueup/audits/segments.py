@@ -184,7 +184,7 @@ class SortedChunk:
 
     @cached_property
     def index(self) -> tuple[Int32Array, Int32Array, Int32Array]:
-        """Rows of each column grouped by level; where each level starts; where the levels of each column start."""
+        """Rows of each column sorted by level; start of each level of all columns; start of each column in these starts."""
         sizes = [len(counts) + 1 for counts in self.grid.counts]
         first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
         order, start = np.empty_like(self.codes), np.zeros(first[-1], np.int32)
@@ -196,7 +196,7 @@ class SortedChunk:
         return order, start, first
 
     def segment_of_rows(self, columns: tuple[int, ...], codes: Int32Array) -> Int32Array:
-        """Return for each row which of the segments with these codes it is in, -1 for none."""
+        """Return the segment of each row, -1 for none; ``codes`` has the levels of ``columns`` of each segment."""
         if not columns:
             return self.zeros
         levels = [len(self.grid.counts[column]) for column in columns]
@@ -308,14 +308,14 @@ class SegmentFamily:
 
     @cached_property
     def starts(self) -> IntArray:
-        """Number of the first segment of each block, and of all segments at the end."""
+        """Index of the first segment of each block, and the number of all segments at the end."""
         return np.concatenate([[0], np.cumsum([len(block.codes) for block in self.blocks])])
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def take(self, which: IntArray) -> Tally:
-        """Return the tally of some segments."""
+        """Return the tally of the segments with indices ``which``."""
         owner = np.searchsorted(self.starts, which, side="right") - 1
         order = np.argsort(owner, kind="stable")
         parts = [self.blocks[at].tally.take(which[owner == at] - self.starts[at]) for at in np.unique(owner)]
@@ -323,7 +323,7 @@ class SegmentFamily:
 
     @cached_property
     def keys(self) -> tuple[Int32Array, Int32Array]:
-        """Columns and codes of every segment, padded with -1."""
+        """Columns and level codes of every segment, shape (segments, MAX_DEPTH) each, padded with -1."""
         columns, codes = (np.full((len(self), MAX_DEPTH), -1, np.int32) for _ in range(2))
         for block, (start, stop) in zip(self.blocks, itertools.pairwise(self.starts), strict=True):
             columns[start:stop, : len(block.columns)] = block.columns
@@ -333,10 +333,10 @@ class SegmentFamily:
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """The cells of one combination of columns; ``cells`` are those to tally, once they are known.
+    """One combination of columns; ``cells`` (see the module) are those to tally, None until they are known.
 
-    ``parents`` has the codes of the parents, one array row each; ``levels`` the level that each code of the last column
-    stands for. ``fixed`` cells are reported whatever their rows.
+    ``parents`` has the level codes of each parent, one array row per parent; ``levels`` the level of the last column that
+    each ``code`` stands for. ``fixed`` cells are reported even if they have fewer than ``min_rows`` rows.
     """
 
     columns: tuple[int, ...]
@@ -351,7 +351,7 @@ class Combination:
         return len(self.parents), len(self.levels)
 
     def segments(self) -> Int32Array:
-        """Return the codes of every cell to tally, one array row each."""
+        """Return the level codes of every cell to tally, one array row per cell."""
         assert self.cells is not None
         codes = np.empty((len(self.cells), len(self.columns)), np.int32)
         if self.columns:
@@ -360,7 +360,7 @@ class Combination:
         return codes
 
     def block(self, sums: Tally, keep: BoolArray | None = None, thin: int | None = None) -> SegmentBlock:
-        """Return the segments with their tally; columns are in the order of the data."""
+        """Return the cells (those to ``keep``) as segments with their tally ``sums``; columns in the order of the data."""
         assert self.cells is not None
         order = sorted(range(len(self.columns)), key=lambda position: self.columns[position])
         codes = self.segments()[:, order]
@@ -393,7 +393,7 @@ def find_families(rows: AuditRows, grid: SegmentGrid, workers: Workers) -> tuple
 
 
 def _fixed_combinations(rows: int, grid: SegmentGrid) -> list[Combination]:
-    """Return the combinations of no column and of one, whose cells are known."""
+    """Return the combinations of no column (all rows) and of one column, with their cells."""
     nothing = np.empty((1, 0), np.int32)
     cells = Cells(np.zeros(1, np.int64), np.array([rows]))
     fixed = [Combination((), nothing, np.zeros(1, np.int64), cells, fixed=True)]
@@ -408,13 +408,13 @@ def _fixed_combinations(rows: int, grid: SegmentGrid) -> list[Combination]:
 
 
 def _cross(pair: Combination, parents: Int32Array, grid: SegmentGrid) -> list[Combination]:
-    """Cross segments of a pair with each of its third columns."""
+    """Return the combinations of a pair, with segments ``parents``, and each third column that ``grid.pairs`` lists."""
     first, second = pair.columns
     return [Combination((first, second, third), parents, grid.kept[third]) for third in grid.pairs[first, second]]
 
 
 def _cell_codes(group: Group, chunk: SortedChunk) -> list[tuple[Int32Array, Int32Array]]:
-    """Return parent and code of every row, for each combination of a group."""
+    """Return ``parent`` and ``code`` (see the module) of every row of a chunk, for each combination of a group."""
     head, *triples = group
     if len(head.columns) < 2:
         return [(chunk.zeros, chunk.codes[head.columns[0]] if head.columns else chunk.zeros)]
@@ -444,7 +444,7 @@ def _tally_in_memory(chunk: SortedChunk, group: Group) -> list[SegmentBlock]:
 
 
 def _with_cells(pairs: Group, rows: AuditRows, grid: SegmentGrid) -> list[Group]:
-    """Return the combinations of two and three columns with the cells to tally: all of them, unless there are many."""
+    """Return pairs, each with its triples, with cells to tally: all, or those with enough rows if there are many."""
     sizes = [
         math.prod(pair.shape) * (1 + sum(len(triple.levels) for triple in _cross(pair, pair.parents, grid)))
         for pair in pairs
@@ -462,7 +462,7 @@ def _with_all_cells(combination: Combination) -> Combination:
 
 
 def _count_cells(groups: list[Group], rows: AuditRows, grid: SegmentGrid) -> list[Group]:
-    """Find the cells with enough rows of the combinations whose cells are not known."""
+    """Find the cells with enough rows, in a pass over the rows, of the combinations whose ``cells`` are None."""
     sizes = [
         BYTES_PER_COUNT * sum(min(math.prod(one.shape), rows.rows) for one in group if one.cells is None)
         for group in groups
@@ -496,7 +496,7 @@ def batches(items: Sequence[T], sizes: Sequence[int], budget: float) -> list[lis
 
 
 def _count_pass(groups: list[Group], partition: ScorePartition) -> list[CellCounts]:
-    """Count the rows of every cell of the combinations whose cells are not known: they are the same for all targets."""
+    """Count the rows of each cell of the combinations whose ``cells`` are None; for the first target: all have the same."""
     totals: list[CellCounts] = []
 
     def count(group: Group) -> list[CellCounts]:
@@ -522,7 +522,7 @@ def _add_counts(one: list[CellCounts], other: list[CellCounts]) -> list[CellCoun
 def _tally_partitions(
     rows: AuditRows, grid: SegmentGrid, groups: list[Group]
 ) -> tuple[list[list[SegmentBlock]], Pool | None]:
-    """Tally the segments of every target over partitions; pool the rows of the first."""
+    """Tally the cells of all groups over the partitions of every target; return also the pooled rows of the first."""
     sizes = [BYTES_PER_TALLY * sum(len(one.cells) for one in group if one.cells is not None) for group in groups]
     tallies: list[list[Tally]] = [[] for _ in rows.targets]
     pool = None
@@ -539,7 +539,7 @@ def _tally_partitions(
 def _tally_pass(
     groups: list[Group], partition: ScorePartition, *, real: bool, weighted: bool, pool_rows: int
 ) -> tuple[list[Tally], Pool | None]:
-    """Tally the cells of combinations; pool the rows of the first target, where ``pool_rows`` says how many in all."""
+    """Tally the cells of one partition; pool the rows of the first target unless ``pool_rows``, of all partitions, is 0."""
     tallies = [[RunningTally(one.shape, one.cells, real=real) for one in group] for group in groups]  # type: ignore[arg-type]
     pools = []
 
@@ -565,7 +565,7 @@ def _add_tallies(
 
 
 def _blocks(groups: list[Group], tallies: list[Tally], min_rows: int) -> list[SegmentBlock]:
-    """Return the segments of all combinations, without cells that have too few rows."""
+    """Return the segments of all combinations with their tallies, without cells that have fewer than ``min_rows`` rows."""
     blocks, remaining = [], iter(tallies)
     for group in groups:
         enough: BoolArray | None = None  # which cells of the pair have enough rows

@@ -31,7 +31,7 @@ LINE_MEASURES = {"slope": "slope", "intercept": "intercept", "in the large": "ca
 
 
 class ScoreHistogram(NamedTuple):
-    """Weight and weighted outcomes in score bins of equal width; those of probabilities begin at 0."""
+    """Weight and weighted outcomes in score bins of equal width; bins of probabilities begin at 0."""
 
     edges: FloatArray
     weight: FloatArray
@@ -102,11 +102,11 @@ class Pool(NamedTuple):
     first: tuple[float, float]
     last: tuple[float, float]
     scale: float
-    """What sums of successive differences are multiplied by; 0 for probabilities."""
+    """The factor n / (n - 1) of the sums of successive differences; 0 for probabilities."""
 
     @classmethod
     def of(cls, rows: SortedRows, total: int = 0) -> Pool:
-        """Take rows one by one, or sums of neighbours if there are more than `MAX_POOL_ENTRIES` in ``total``."""
+        """Make one entry per row, or per run of adjacent scores if ``total``, all rows, exceeds MAX_POOL_ENTRIES."""
         w = rows.w if len(rows.w) else np.ones(len(rows))
         ends = np.append(rows.step[1:] != rows.step[:-1], True)
         square = rows.e**2 / w
@@ -152,7 +152,7 @@ class Pool(NamedTuple):
 def _successive_differences(
     rows: SortedRows, ends: BoolArray, scale: float
 ) -> tuple[FloatArray, tuple[float, float], tuple[float, float]]:
-    """Distribute the variance of real outcomes over the rows, as the test estimates it: by successive differences.
+    """Return the share of each row in the variance of real outcomes, estimated by successive differences as in the test.
 
     Squared residuals would contain the miscalibration that is tested. What a distinct score contributes is added at its
     last row. Return also mean and variance at the lowest and at the highest score.
@@ -190,7 +190,7 @@ class LazySummary:
 def summarise(
     pool: Pool, curve: ReliabilityCurve | None, alpha: float, *, real: bool, digests: Sequence[int]
 ) -> AuditSummary:
-    """Compute the summary of rows in ascending score order; ``curve`` is their reliability curve."""
+    """Compute the summary of pooled rows; ``curve`` is their reliability curve, ``digests`` make the fingerprint."""
     y = recover_outcomes(pool.p, pool.e, pool.w)
     data = Scored(y if real else np.clip(y, 0.0, 1.0), pool.p, pool.w)
     low, high = (np.empty(0),) * 2 if curve is None else _consistency_band(pool, curve, alpha, real=real)
@@ -211,7 +211,7 @@ def _histogram(data: Scored, *, real: bool) -> ScoreHistogram:
 
 
 def _path(pool: Pool) -> DifferencePath:
-    """Follow the sum from score to score; of many points keep some, with the highest and the lowest."""
+    """Return the cumulative differences at the distinct scores; of many, MAX_PATH_POINTS with maximum and minimum."""
     total = float(pool.w.sum())
     value = np.append(0.0, np.cumsum(pool.e)[pool.ends] / total)
     share = np.append(0.0, np.cumsum(pool.w)[pool.ends] / total)
@@ -224,7 +224,7 @@ def _path(pool: Pool) -> DifferencePath:
 
 
 def _consistency_band(pool: Pool, curve: ReliabilityCurve, alpha: float, *, real: bool) -> tuple[FloatArray, FloatArray]:
-    """Return pointwise limits of the mean outcome of each bin if the scores were calibrated."""
+    """Return pointwise limits of the mean outcome in each bin of ``curve`` if the scores were calibrated."""
     starts = np.searchsorted(np.cumsum(pool.rows), np.append(0, np.cumsum(curve.rows)[:-1]), side="right")
     variance = np.add.reduceat(pool.spread, starts)
     if real:
@@ -238,9 +238,9 @@ def _consistency_band(pool: Pool, curve: ReliabilityCurve, alpha: float, *, real
 
 
 def _count_limits(mean: FloatArray, variance: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """Return quantiles of counts with a mean and a variance: normal ones would be wrong for rare events.
+    """Return the alpha/2 and 1 - alpha/2 quantiles of counts with the given means and variances.
 
-    Binomial quantiles, or Poisson quantiles where the variance is not below the mean.
+    Binomial, or Poisson where the variance is not below the mean: normal quantiles would be wrong for rare events.
     """
     from scipy.special import bdtrik, pdtrik
 
@@ -258,7 +258,7 @@ def _count_limits(mean: FloatArray, variance: FloatArray, alpha: float) -> tuple
 
 
 def _measures(data: Scored, square: float, *, real: bool) -> dict[str, float]:
-    """Measure accuracy and calibration over all rows; ``square`` is the sum of w (y - p)^2."""
+    """Return measures of accuracy and calibration by name; ``square`` is the sum of w (y - p)^2 over all rows."""
     total = float(data.w.sum())
     means = {"observed": float(data.w @ data.y) / total, "expected": float(data.w @ data.p) / total}
     if real:
@@ -293,7 +293,7 @@ def row_digests(p: FloatArray, e: FloatArray, w: FloatArray) -> tuple[int, ...]:
 
 
 def recover_outcomes(p: FloatArray, e: FloatArray, w: FloatArray) -> FloatArray:
-    """Return the outcomes y of differences e = w (y - p), rounded where they are an integer but for rounding error."""
+    """Return the outcomes y from ``e`` = w (y - p); a value within 1e-12 of an integer is that integer."""
     y = p + e / w
     integer = np.rint(y) + 0.0  # no negative zero
     return np.where(np.abs(y - integer) < 1e-12, integer, y)

@@ -80,9 +80,9 @@ def swap_regret(
     features : column names, optional
         The arguments of the functions; by default every column without another role. Without any, witnesses are constants.
     learner : {"tree", "linear"}, regressor or callable
-        The class of functions: regression trees of ``depth`` or linear functions, both with the ridge penalty of 100
-        additional rows without a residual; or copies of a regressor, or what a callable returns, called without arguments
-        for each level. A regressor has ``fit(X, y)``, or ``fit(X, y, sample_weight=...)`` if there are weights, and
+        The class of functions: regression trees of ``depth`` or linear functions, both with a ridge penalty equal to 100
+        pseudo-rows with residual 0; or copies of a regressor; or what a callable without arguments, called for each score
+        level, returns. A regressor has ``fit(X, y)``, or ``fit(X, y, sample_weight=...)`` if there are weights, and
         ``predict(X)``. Columns of X are numbers, NaN where missing, and 0/1 for each level of a category.
     depth : int
         Depth of the trees, 1 to 3.
@@ -117,9 +117,9 @@ def swap_regret(
     -----
     The p-value is that of the violation ``E[g (y - p)]``, which is 0 under calibration for any witness g. A gain in squared
     error requires more, ``2 E[g (y - p)] > E[g^2]``: a witness in the right direction that overshoots has none, though a
-    multiple of it would (theorem 3.2, 1). For outcomes of 0 and 1, calibration determines the distribution of the sum, and
-    its tail is computed by a saddlepoint approximation, which is accurate for few rows and rare outcomes. For real outcomes
-    the p-value is that of Student's t corrected for skewness, approximate with few rows.
+    multiple of it would (Globus-Harris et al. 2023, theorem 3.2, part 1). For outcomes of 0 and 1, calibration determines
+    the distribution of the sum, and its tail is computed by a saddlepoint approximation, accurate for few rows and rare
+    outcomes. For real outcomes the p-value is that of Student's t corrected for skewness, approximate with few rows.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def swap_regret(
 
 
 def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
-    """Order the rows by their values, at random, and return which of them are held out."""
+    """Return a random order of the rows, which depends on their values only, and which of them are held out."""
     labels = [table.y] if table.weight is None else [table.y, table.weight]
     order, starts = shuffle_rows([*table.columns.values(), table.prediction], labels, settings.random_state)
     positions = np.append(np.flatnonzero(starts), len(order))
@@ -187,7 +187,7 @@ def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
 
 
 def _level_rows(table: Table, held: BoolArray, settings: SwapSettings) -> LevelRows:
-    """Divide the scores into levels, and scale residuals so that their squares are finite."""
+    """Divide the rows into levels of the score; real residuals are scaled to at most 1, so that squares are finite."""
     edges = level_edges(table.prediction, np.ones(len(table)), settings.levels, settings.min_rows)
     residual = table.y - table.prediction
     unit = 1.0 if table.schema.task == "binary" else float(np.abs(residual).max()) or 1.0
@@ -202,7 +202,7 @@ def _is_regressor(learner: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Evaluation:
-    """Witnesses of all levels, evaluated on held-out rows."""
+    """The witness of each score level, ``shift`` at every row, to be evaluated on held-out rows."""
 
     table: Table
     rows: LevelRows
@@ -213,7 +213,7 @@ class _Evaluation:
     settings: SwapSettings
 
     def result(self, original: Table, order: IntArray) -> SwapRegret:
-        """Test every level and their combination as one family."""
+        """Test every level and all levels together as one family; ``order`` is that of the rows in ``original``."""
         names = self._names()
         every = np.arange(len(self.held))
         overall = self._witness(np.flatnonzero(self.held), ALL_LEVELS, every, tested=bool(self.tested.any()))
@@ -288,7 +288,7 @@ class _Evaluation:
         return p, self.shift[own], residual, self.rows.weight[own], variance
 
     def _k2(self) -> tuple[float, float]:
-        """Sum squared violations of witnesses of norm 1, weighted by level; return also the expected sum under noise."""
+        """Return K2, see `SwapRegret.k2`, and its expectation under calibration."""
         own = np.flatnonzero(self.held)
         _, g, e, w, variance = self._values(own)
         size, violation, noise = (

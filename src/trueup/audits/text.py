@@ -57,19 +57,19 @@ def describe_error(finding: Finding) -> str:
 
 
 def min_tested_rows(audit: Audit) -> int:
-    """Return how many rows a segment needs to be tested."""
+    """Return the number of rows that a segment needs to be tested."""
     from trueup.audits.findings import MIN_REAL_ROWS
 
     return max(audit.settings.min_rows, MIN_REAL_ROWS if audit.schema.task == "regression" else 1)
 
 
 def is_possible_shift(audit: Audit, shift: float, expected: float) -> bool:
-    """Return whether a mean can be shifted by so much: a rate lies between 0 and 1."""
+    """Return whether ``expected`` + or - ``shift`` is possible: a rate lies between 0 and 1."""
     return audit.schema.task == "regression" or shift <= max(expected, 1 - expected)
 
 
 def table_rows(findings: list[Finding]) -> list[tuple[str, ...]]:
-    """Return the cells of the table of findings."""
+    """Return the text of the table of findings, one row per finding."""
     return [
         (
             finding.segment,
@@ -141,7 +141,7 @@ def aligned_lines(rows: list[tuple[str, ...]], left: tuple[int, ...] = (0,)) -> 
 def html_page(
     title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]], rejected: list[bool], remarks: list[str]
 ) -> str:
-    """Return a table with inline styles alone, readable on light and dark backgrounds."""
+    """Return HTML of a table: ``title``, headings, rows (``rejected``: which to highlight), remarks; inline styles only."""
     cell = "padding:3px 9px;border-bottom:1px solid rgba(128,128,128,.3);background:none;color:inherit;text-align:{}"
     left, right = (f' style="{cell.format(side)}"' for side in ("left", "right;white-space:nowrap"))
     head = "".join(

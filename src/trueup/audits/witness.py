@@ -52,7 +52,7 @@ def _signed(value: float, unit: float) -> str:
 
 
 class TreeSearch:
-    """Regression trees of a small depth."""
+    """Search for witnesses among regression trees of a small depth."""
 
     def __init__(self, table: Table, depth: int, bins: int, min_rows: int) -> None:
         self.name = f"trees of depth {depth}"
@@ -62,7 +62,7 @@ class TreeSearch:
         self.trees: LevelTrees
 
     def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
-        """Grow one tree on each level."""
+        """Grow one tree on the residuals of each score level; return the shift of every row."""
         learner = TreeLearner(self.data, rows.weight, self.depth, self.min_rows, RIDGE)
         self.trees = learner.fit(rows.level, rows.train, rows.levels, rows.residual, 0.0, workers)
         numbered = np.tile(np.arange(self.trees.value.shape[1], dtype=np.float64), (rows.levels, 1))
@@ -70,7 +70,7 @@ class TreeSearch:
         return self.trees.value[rows.level, self.leaf]
 
     def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:
-        """Describe the leaf with the largest share of the violation, and its mean residual."""
+        """Describe the leaf with the largest share of the violation on the rows ``own``, and its mean residual."""
         w, e, leaf = rows.weight[own], rows.residual[own], self.leaf[own]
         leaves = np.unique(leaf)
         best = int(leaves[np.argmax(np.bincount(leaf, w * e * shift[own])[leaves])])
@@ -79,7 +79,7 @@ class TreeSearch:
         return f"{self._path(level, best)}: {_signed(float(observed), rows.unit)} (fitted {_signed(fitted, rows.unit)})"
 
     def _path(self, level: int, node: int) -> str:
-        """Format the tests on the path to a node, those of one feature as one."""
+        """Format the conditions on the path to a node, one per feature."""
         tests: dict[int, list[tuple[int, int, bool]]] = {}
         while node:
             parent = (node - 1) // 2
@@ -123,7 +123,7 @@ def _interval(feature: Feature, low: float, high: float, *, missing: bool) -> st
 
 
 class LineSearch:
-    """Linear functions of the features."""
+    """Search for witnesses among linear functions of the features."""
 
     name = "linear functions"
 
@@ -133,19 +133,19 @@ class LineSearch:
         self.lines = LineLearner(self.data, weight, RIDGE)
 
     def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
-        """Fit one linear function on each level."""
+        """Fit one linear function to the residuals of each score level; return the shift of every row."""
         self.slopes = self.lines.fit(rows.level, rows.train, rows.levels, rows.residual, 0.0, workers)
         return self.lines.values(self.slopes, rows.level, 0.0, workers)
 
     def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:  # noqa: ARG002
-        """Describe the largest slopes, by the standard deviation of their effects on the level."""
+        """Describe the features whose effects on the level have the largest standard deviations."""
         effects = [self._effect(level, position, own, rows) for position in range(len(self.features))]
         effects.sort(key=lambda effect: -effect[0])
         texts = [text for size, text in effects[:MAX_SLOPES_SHOWN] if size > 0]
         return "; ".join(texts) or f"constant {_signed(float(self.slopes[level, 0]), rows.unit)}"
 
     def _effect(self, level: int, position: int, own: IntArray, rows: LevelRows) -> tuple[float, str]:
-        """Return the standard deviation of the effect of a feature on a level, and a description of its largest part."""
+        """Return the standard deviation of the effect of a feature on the rows ``own`` of a level, and its description."""
         feature, place = self.features[position], int(self.lines.place[position])
         column, w = self.data.raw[position][own], rows.weight[own]
         if feature.kind != "categorical":
@@ -165,7 +165,7 @@ class LineSearch:
 
 
 class RegressorSearch:
-    """Any regressor with the interface of scikit-learn, a new one for each level."""
+    """Search for witnesses by any regressor with the interface of scikit-learn, a new one for each score level."""
 
     def __init__(self, table: Table, make: Callable[[], Any], *, weighted: bool) -> None:
         self.make, self.weighted, self.name = make, weighted, "a regressor"
@@ -173,7 +173,7 @@ class RegressorSearch:
         self.X = design_matrix(columns, table.schema.levels, len(table))
 
     def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
-        """Fit a regressor on each level."""
+        """Fit a regressor to the residuals of each score level; return the shift of every row."""
         learner = ExternalLearner(self._make_regressor, self.X, rows.weight if self.weighted else None)
         outcome = rows.residual * rows.unit
         fitted = learner.fit(rows.level, rows.train, rows.levels, outcome, 0.0, workers)
@@ -192,7 +192,7 @@ class RegressorSearch:
         return regressor
 
     def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:  # noqa: ARG002
-        """Describe the central 90% of the shifts."""
+        """Describe the range of the central 90% of the shifts of the rows ``own``."""
         low, high = np.quantile(shift[own], (0.05, 0.95))
         return f"shifts from {_signed(float(low), rows.unit)} to {_signed(float(high), rows.unit)}"
 

@@ -62,7 +62,7 @@ def _packing() -> Iterator[None]:
 
 @contextmanager
 def _other_processes_waiting(directory: str | None, name: str) -> Iterator[None]:
-    """Let other processes wait until this one has compiled a kernel: they then read it from the cache directory."""
+    """Make other processes wait while this one compiles kernel ``name``: they then read it from the cache directory."""
     file = None if directory is None else _lock(Path(directory, f"{name}.lock"))
     try:
         yield
@@ -73,7 +73,7 @@ def _other_processes_waiting(directory: str | None, name: str) -> Iterator[None]
 
 
 def _lock(path: Path) -> IO[str] | None:
-    """Lock a file; return None where that is not possible, or takes too long."""
+    """Lock a file and return it; None if that is not possible, or takes longer than LOCK_SECONDS."""
     if sys.platform == "win32":
         return None
     try:

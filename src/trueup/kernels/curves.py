@@ -1,7 +1,7 @@
 """Evaluate curves of the score, per group of rows (lines, logistic curves, knots and steps), and lists of patches.
 
-A row is evaluated by the pooled curve and, if it has a group, by the curve of its group; the result lies between the two,
-by the share of the group. Several classes are evaluated one by one and normalised to sum to 1.
+A row is evaluated by the pooled curve and, if it has a group, by that of its group: pooled + share (own - pooled), with the
+share of the group. Several classes are evaluated one by one and normalised to sum to 1.
 
 A patch shifts the rows of one group whose score, after the patches before it, lies in one cell.
 """
@@ -28,7 +28,7 @@ FEW = 16  # fewer scores are not vectorised
 
 @jit
 def _from(x: FloatArray, value: FloatArray, low: int, high: int, right: int, p: float) -> float:
-    """Interpolate knots, given the first knot that is not below the score."""
+    """Interpolate the knots ``low`` to ``high - 1`` at score ``p``; ``right`` is the first knot that is at least p."""
     if right == high:
         return float(value[high - 1])
     if right == low or x[right] == p:
@@ -43,7 +43,7 @@ def _from(x: FloatArray, value: FloatArray, low: int, high: int, right: int, p: 
 def _read(
     form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, curve: int, p: float
 ) -> float:
-    """Evaluate one curve at one score."""
+    """Evaluate curve number ``curve`` at score ``p``; its knots are ``at[curve]`` to ``at[curve + 1] - 1``."""
     low, high = at[curve], at[curve + 1]
     if form == KNOTS:
         return _from(x, value, low, high, lower_bound(x, low, high, p), p)
@@ -58,7 +58,7 @@ def _read(
 
 @jit
 def _softmax(factor: float, P: FloatArray, out: FloatArray) -> None:
-    """Raise the probabilities of classes to a power and normalise them."""
+    """Write to ``out`` the class probabilities P raised to the power ``factor``, normalised to sum to 1."""
     top = P[0]
     for c in range(1, len(P)):
         top = max(top, P[c])
@@ -76,7 +76,7 @@ def _row(
     form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, groups: int, group: int,
     P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Evaluate one row by the curves of one group; curves are ordered by class, then by group."""
+    """Write to ``out`` the curves of one group at the scores P of one row; curves are ordered by class, then by group."""
     if form == SOFTMAX:
         _softmax(coefficient[group, 0], P, out)
         return
@@ -94,7 +94,7 @@ def _row(
 
 @jit
 def count_below(x: FloatArray, p: FloatArray, place: Int32Array) -> None:
-    """Count the knots below each of many scores."""
+    """Write to ``place``, for each of many scores ``p``, the number of ascending knots ``x`` below it."""
     for start in range(0, len(p), ROWS):
         lower_bounds(x, p[start : start + ROWS], place[start : start + ROWS])
 
@@ -103,7 +103,7 @@ def count_below(x: FloatArray, p: FloatArray, place: Int32Array) -> None:
 def _column(
     form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, p: FloatArray, out: FloatArray
 ) -> None:
-    """Evaluate one curve at many scores."""
+    """Write to ``out`` the only curve, of the given form, at many scores ``p``."""
     if form < KNOTS or len(p) < FEW:
         for i in range(len(p)):
             out[i] = _read(form, coefficient, at, x, value, 0, p[i])
@@ -123,7 +123,7 @@ def read_rows(
     form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, groups: int, group: Int32Array,
     share: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Evaluate rows: P (rows, outputs); ``group`` is empty if there are no groups, and 0 for a row without one."""
+    """Evaluate the curves at P (rows, outputs); ``group`` is empty if there are no groups, and 0 for a row without one."""
     if P.shape[1] == 1 and len(group) == 0:  # the common case, by a faster way to the same numbers
         _column(form, coefficient, at, x, value, P[:, 0], out[:, 0])
         return
@@ -142,12 +142,12 @@ def read_rows(
 
 @jit
 def interpolate(x: FloatArray, value: FloatArray, p: FloatArray, out: FloatArray) -> None:
-    """Interpolate one set of knots at many scores."""
+    """Write to ``out`` the linear interpolation of the knots (``x``, ``value``) at many scores ``p``."""
     _column(KNOTS, np.empty((0, 3)), np.array([0, len(x)]), x, value, p, out)
 
 
 class PatchProgram(NamedTuple):
-    """All inputs of the scorer, as flat arrays."""
+    """All inputs of `score` but the rows, as flat arrays."""
 
     levels: IntArray  # how many levels a feature has; -1 for a number
     edges_at: IntArray  # where the edges of each feature begin, and where the last ones end
@@ -162,13 +162,13 @@ class PatchProgram(NamedTuple):
 
 
 def shift_scores(values: FloatArray, shift: float, bounds: FloatArray) -> FloatArray:
-    """Shift scores by a patch, within bounds."""
+    """Return ``values + shift``, clipped to the two ``bounds``."""
     return np.clip(values + shift, bounds[0], bounds[1])
 
 
 @jit
 def to_logits(values: FloatArray) -> FloatArray:
-    """Compute logits exactly as the scorer does, so that rows on the edge of a cell stay on their side."""
+    """Compute logits by the same kernel as `score`, so that rows on the edge of a cell stay on their side."""
     out = np.empty(values.size)
     for i in range(values.size):
         out[i] = logit(values[i])
@@ -177,7 +177,7 @@ def to_logits(values: FloatArray) -> FloatArray:
 
 @jit
 def _group(value: float, levels: int, edges: FloatArray, start: int, stop: int) -> int:
-    """Return the group of a value: its code, or the number of edges at most it; the last is for missing and unseen."""
+    """Return the group of a feature value: its code, or the number of edges <= it; missing and unseen come last."""
     if levels >= 0:
         return int(value) if 0 <= value < levels else levels
     if math.isnan(value):
@@ -198,7 +198,7 @@ def score(
     high: FloatArray, shift: FloatArray, on_logits: bool, bounds: FloatArray,  # noqa: FBT001  (a kernel takes no names)
     X: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Score rows, X of shape (features, rows); rows without a patch keep their score to the last bit."""
+    """Apply the patches to scores P, X (features, rows); rows that no patch shifts keep their score to the last bit."""
     own = np.empty(levels.size, np.int64)
     for i in range(P.size):
         for j in range(levels.size):
@@ -225,10 +225,10 @@ def tally(
     groups: Int32Array, rows: IntArray, level: Int32Array, levels: int, weight: FloatArray, residual: FloatArray,
     square: FloatArray, null: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Add weights, residuals, their squares and their variances to cells (cells, 4), in the order of the rows.
+    """Add weight, residual, squared residual and variance under calibration of each row to ``out[group * levels + level]``.
 
-    ``groups`` (sets of columns, all rows) is the group of each row in each set, -1 for none; the arrays after ``rows`` are
-    of those rows alone.
+    ``groups`` (sets of columns, all rows) is the group of each row by each set of columns, -1 for none. ``rows`` are the
+    rows to add; the arrays after it have one entry for each of these, ``null`` being the variance.
     """
     for s in range(groups.shape[0]):
         for i in range(rows.size):
@@ -243,7 +243,7 @@ def tally(
 
 @jit
 def find_shift(F: FloatArray, weight: FloatArray, target: float) -> float:
-    """Find the shift of logits that gives a mean probability between 0 and 1: Newton steps, or bisection."""
+    """Return the shift of logits F at which the weighted mean probability is ``target``: Newton steps, or bisection."""
     total, least, most = 0.0, np.inf, -np.inf
     for i in range(F.size):
         total += weight[i]

@@ -33,9 +33,9 @@ ENOUGH = 1e-11  # of the weight: a step that lowers the loss by less is the last
 
 @jit
 def fit_lines(at: IntArray, x: FloatArray, weight: FloatArray, total: FloatArray, out: FloatArray) -> None:
-    """Fit a line to each segment by least squares; the slope is 1 if all scores are equal, or nearly so.
+    """Fit a line to each segment by weighted least squares; the slope is 1 if all scores are equal, or nearly so.
 
-    ``out`` (segments, 2) receives slope and intercept.
+    Arguments as in `PooledScores`, ``x`` being the scores. ``out`` (segments, 2) receives slope and intercept.
     """
     for k in range(len(out)):
         mass, mean_x, mean_y = 0.0, 0.0, 0.0
@@ -60,7 +60,7 @@ def fit_lines(at: IntArray, x: FloatArray, weight: FloatArray, total: FloatArray
 def _derive(
     X: FloatArray, weight: FloatArray, total: FloatArray, theta: FloatArray, slope: FloatArray, bend: FloatArray
 ) -> float:
-    """Compute the log loss at some coefficients, with its first and second derivatives."""
+    """Return the log loss of logits X ``theta``; write gradient and Hessian (lower half) to ``slope`` and ``bend``."""
     d = len(theta)
     slope[:] = 0.0
     bend[:] = 0.0
@@ -82,7 +82,7 @@ def _derive(
 
 @jit
 def _solve(bend: FloatArray, slope: FloatArray, free: BoolArray, step: FloatArray) -> None:
-    """Compute the Newton step of the free coefficients by a Cholesky decomposition with a ridge."""
+    """Write to ``step`` the Newton step of the ``free`` coefficients, by a Cholesky decomposition with a small ridge."""
     d = len(slope)
     L = np.zeros((d, d))
     z = np.zeros(d)
@@ -115,7 +115,7 @@ def _aim(
     theta: FloatArray, low: FloatArray, high: FloatArray, slope: FloatArray, bend: FloatArray, free: BoolArray,
     step: FloatArray,
 ) -> float:  # fmt: skip
-    """Compute the Newton step of the coefficients that are not at a bound; return the decrease of the loss along it."""
+    """Write to ``step`` the Newton step of the coefficients not at a bound; return minus the slope of the loss along it."""
     for j in range(len(theta)):
         held = (theta[j] <= low[j] and slope[j] > 0) or (theta[j] >= high[j] and slope[j] < 0) or low[j] == high[j]
         free[j] = not held
@@ -136,7 +136,7 @@ def _aim(
 
 @jit
 def _within(x: float, low: float, high: float) -> float:
-    """Clip a coefficient to its bounds, and set it to a bound that it nearly reaches."""
+    """Clip ``x`` to [low, high], and set it to a bound that is closer than SNAP."""
     if x - low < SNAP:
         return low
     return high if high - x < SNAP else x
@@ -146,9 +146,9 @@ def _within(x: float, low: float, high: float) -> float:
 def _longest(
     X: FloatArray, theta: FloatArray, low: FloatArray, high: FloatArray, step: FloatArray, trusted: float
 ) -> float:
-    """Return the share of a step to try: up to the first bound, and while the curvature can be trusted.
+    """Return the share of ``step`` to try: at most 1, up to the first bound that a coefficient reaches.
 
-    ``trusted`` is the largest change of the logit of a row.
+    No logit changes by more than ``trusted``: beyond that the curvature at ``theta`` is no guide.
     """
     size, reach = 1.0, 0.0
     for j in range(len(theta)):
@@ -167,7 +167,7 @@ def _longest(
 def _descend(
     X: FloatArray, weight: FloatArray, total: FloatArray, low: FloatArray, high: FloatArray, theta: FloatArray
 ) -> None:
-    """Minimise log loss within bounds: Newton's method on the coefficients that are not at a bound, with a line search.
+    """Minimise log loss over ``theta`` (in place) within bounds: Newton steps of coefficients not at a bound, line search.
 
     Bertsekas (1982), "Projected Newton methods for optimization problems with simple constraints", SIAM Journal on Control
     and Optimization 20(2).
@@ -203,7 +203,7 @@ def _descend(
 def fit_logistic(
     at: IntArray, X: FloatArray, weight: FloatArray, total: FloatArray, low: FloatArray, high: FloatArray, theta: FloatArray
 ) -> None:
-    """Fit each segment by maximum likelihood within its bounds, starting from ``theta`` (segments, d)."""
+    """Fit a logistic regression on X to each segment within bounds; ``theta`` (segments, d) is the start and the result."""
     for k in range(len(theta)):
         rows = slice(at[k], at[k + 1])
         if at[k + 1] > at[k]:
@@ -212,7 +212,7 @@ def fit_logistic(
 
 @jit
 def _power(F: FloatArray, target: FloatArray, weight: FloatArray, factor: float) -> tuple[float, float]:
-    """Compute the derivatives of the log loss of classes with respect to the factor of their log scores."""
+    """Return first and second derivative of the log loss of class probabilities softmax(factor F) in ``factor``."""
     slope, bend = 0.0, 0.0
     for i in range(len(F)):
         top = F[i].max() * factor
@@ -257,7 +257,7 @@ def fit_powers(
 
 @dataclass(frozen=True, eq=False)
 class PooledScores:
-    """Sums at each distinct score of each segment, scores ascending."""
+    """Weight and weighted outcome at each distinct score of each segment; scores ascend within a segment."""
 
     at: IntArray  # the start of each segment
     score: FloatArray
@@ -302,7 +302,7 @@ def pool_scores(
 
 @jit
 def _merge(others: FloatArray, events: FloatArray, score: FloatArray, weight: FloatArray, total: FloatArray) -> int:
-    """Count rows of outcome 0 and 1 at each distinct score, from the sorted scores of both."""
+    """Write distinct scores, their rows and events, from sorted scores of ``others`` and ``events``; return how many."""
     i, j, many = 0, 0, 0
     while i < len(others) or j < len(events):
         here = events[j] if i == len(others) or (j < len(events) and events[j] < others[i]) else others[i]
@@ -320,7 +320,7 @@ def _merge(others: FloatArray, events: FloatArray, score: FloatArray, weight: Fl
 
 @jit
 def _add(high: float, low: float, x: float) -> tuple[float, float]:
-    """Add a number to a sum of twice the precision (Knuth 1997, section 4.2.2, theorem B)."""
+    """Add ``x`` to a sum of twice the precision, high + low (Knuth 1997, section 4.2.2, theorem B)."""
     s = high + x
     back = s - high
     low += (high - (s - back)) + (x - back)
@@ -344,7 +344,7 @@ def _pool(
     code: Int32Array, p: FloatArray, y: FloatArray, w: FloatArray, at: IntArray, score: FloatArray, weight: FloatArray,
     total: FloatArray,
 ) -> int:  # fmt: skip
-    """Sum runs of equal code and score, with twice the precision of a float; return their number."""
+    """Sum runs of rows of equal code and score, as `pool_scores` does, in twice the precision; return their number."""
     i, many, segment = 0, 0, 0
     while i < len(p):
         here = code[i] if len(code) else 0
@@ -370,7 +370,7 @@ def _pool(
 
 @jit
 def _pool_places(place: Int32Array, y: FloatArray, w: FloatArray, weight: FloatArray, total: FloatArray) -> None:
-    """Sum rows in any order by the index of their score, as `_pool` does."""
+    """Sum ``w`` and ``w y`` of rows in any order by ``place``, the index of their score, as exactly as `_pool` does."""
     rest = np.zeros((len(weight), 2))
     weight[:] = 0.0
     total[:] = 0.0
@@ -401,7 +401,7 @@ def effective_rows(code: Int32Array, w: FloatArray, out: FloatArray) -> None:
 
 @jit
 def pool_adjacent_violators(total: FloatArray, weight: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Pool adjacent violators until the means ascend; return the start of each block, and its mean.
+    """Pool adjacent scores into blocks until the block means ascend; return the start and the mean of each block.
 
     Takes the weighted sums and the weights at each distinct score: sums of integers are exact (Ayer et al. 1955).
     """
@@ -427,7 +427,7 @@ def extend_runs(
     rows: FloatArray, costs: FloatArray, before: FloatArray, fixed: float, capacity: float, action: int, best: FloatArray,
     start: AnyArray, last: AnyArray,
 ) -> None:  # fmt: skip
-    """Let one more action take a run of scores that ends at each index, if that is cheaper than the best known.
+    """Update the cheapest assignment of scores 0 to i to actions, for each i, by giving ``action`` the last run of scores.
 
     best[i] = min over l < i of before[l] + fixed + costs[i] - costs[l], where rows[i] - rows[l] is within the capacity: the
     minimum of a sliding window, kept in a queue. ``rows`` and ``costs`` are cumulative; ``before`` is the least cost with

@@ -1,4 +1,4 @@
-"""One small tree per level set of a score, all grown together; and the scorer that walks them.
+"""One small tree per level of the score (rows of similar score), all grown together; and the scorer that walks them.
 
 A tree is laid out as a heap: node k has children 2k + 1 and 2k + 2, and is a leaf if its feature is -1. Features are bins:
 0 is missing, a number has 1 + the number of cuts below it, a category 1 + its code. The NumPy twin in the tests defines the
@@ -28,7 +28,7 @@ LEAST = 1e-12  # of the sum of squares of a node: a smaller drop is rounding
 
 @jit
 def order_by_level(level: Int32Array, rows: IntArray, levels: int) -> tuple[IntArray, IntArray]:
-    """Sort rows by level, in their own order within it; return the rows, and the start of each level."""
+    """Sort the indices ``rows`` by their level, stably; return them, and the start of each level in the result."""
     starts = np.zeros(levels + 1, np.int64)
     for i in range(len(rows)):
         starts[level[rows[i]] + 1] += 1
@@ -48,9 +48,11 @@ def _best_bin(
     mass: FloatArray, total: FloatArray, bins: int, categorical: int, W: float, S: float, least: float, l2: float,
     best: float,
 ) -> tuple[float, int, int]:  # fmt: skip
-    """Find the best cut of a number, or category (0 is missing) against all others.
+    """Find the best split of a node by one feature: a cut of a number, or one category against all others.
 
-    Returns the drop of squared error, the last bin on the left or the category, and the side of missing numbers.
+    ``mass`` and ``total`` are weight and weighted target by bin, W and S their sums. Returns the gain of the split, the sum
+    of S^2 / (W + l2) over both sides (or ``best``, if none exceeds it), the last bin on the left or the category (-1 for
+    none), and 1 if missing numbers go left.
     """
     chosen, side = -1, 0
     for missing_left in range(2 if mass[0] > 0.0 and not categorical else 1):
@@ -77,7 +79,7 @@ def _goes_left(code: int, cut: int, missing_left: int, categorical: int) -> bool
 
 @jit
 def _split(rows: IntArray, spare: IntArray, codes: UInt16Array, cut: int, missing_left: int, categorical: int) -> int:
-    """Move the rows that go left to the front, each side in its own order; return their number."""
+    """Move the rows that go left to the front, stably; return their number. ``spare`` is scratch space."""
     left = right = 0
     for i in range(len(rows)):
         if _goes_left(codes[rows[i]], cut, missing_left, categorical):
@@ -95,7 +97,7 @@ def _best_split(
     own: IntArray, codes: UInt16Array, counts: IntArray, categorical: UInt8Array, target: FloatArray, weight: FloatArray,
     W: float, S: float, least: float, l2: float, best: float, mass: FloatArray, total: FloatArray,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Find the best split of a node: feature (-1 for none), cut, and side of missing values."""
+    """Return the best split of a node with rows ``own``: feature (-1 for none), cut, and 1 if missing values go left."""
     feature, cut, side = -1, 0, 0
     for f in range(len(counts)):
         bins = counts[f]
@@ -118,7 +120,7 @@ def _grow_one(
     weight: FloatArray, least: float, l2: float, mass: FloatArray, total: FloatArray, feature: Int32Array, cut: Int32Array,
     side: UInt8Array, value: FloatArray,
 ) -> None:  # fmt: skip
-    """Grow the tree of one level; rows are reordered."""
+    """Grow the tree of one level of the score, writing ``feature``, ``cut``, ``side`` and ``value``; reorders ``rows``."""
     nodes = len(value)
     low, high = np.zeros(nodes, np.int64), np.full(nodes, -1, np.int64)
     high[0] = len(rows)
@@ -153,10 +155,10 @@ def grow_levels(
     target: FloatArray, weight: FloatArray, least: float, l2: float, feature: Int32Array, cut: Int32Array,
     side: UInt8Array, value: FloatArray,
 ) -> None:  # fmt: skip
-    """Grow the trees of some levels: features (levels, nodes), cuts, sides of missing values, and values of all nodes.
+    """Grow the trees of some levels of the score: ``feature``, ``cut``, ``side`` and ``value`` (levels, nodes) are written.
 
-    ``least`` is the smallest weight of a leaf; ``l2`` shrinks leaves; with both 0 a tree of depth 1 is the exact least
-    squares fit among all splits of one value or cut. ``order`` is reordered.
+    ``order`` and ``starts`` come from `order_by_level`; ``order`` is reordered. ``least`` is the smallest weight of a leaf,
+    ``l2`` the ridge penalty of leaves; with both 0 a tree of depth 1 is the exact least-squares fit among all splits.
     """
     longest = 0
     for v in levels:
@@ -178,7 +180,7 @@ def walk_levels(
     start: int, end: int, level: Int32Array, codes: UInt16Array, categorical: UInt8Array, feature: Int32Array,
     cut: Int32Array, side: UInt8Array, value: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Write the leaf value of rows from start to end in the tree of their level."""
+    """Write to ``out`` the leaf value of rows ``start`` to ``end - 1`` in the tree of their level."""
     for i in range(start, end):
         v, k = level[i], 0
         while feature[v, k] >= 0:
@@ -192,7 +194,7 @@ def _line(
     at: int, X: FloatArray, i: int, levels: IntArray, place: IntArray, centre: FloatArray, scale: FloatArray,
     slopes: FloatArray,
 ) -> float:  # fmt: skip
-    """Evaluate a linear function at one row: the constant, then feature by feature."""
+    """Return the linear function with coefficients ``slopes[at]`` at row ``i``; those of feature f are at ``place[f]``."""
     found = float(slopes[at, 0])
     for f in range(len(levels)):
         value, p = X[f, i], place[f]
@@ -209,14 +211,14 @@ def read_lines(
     which: Int32Array, X: FloatArray, levels: IntArray, place: IntArray, centre: FloatArray, scale: FloatArray,
     slopes: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Evaluate the assigned line of every row."""
+    """Evaluate, for every row i, the linear function with coefficients ``slopes[which[i]]``."""
     for i in range(len(which)):
         out[i] = _line(which[i], X, i, levels, place, centre, scale, slopes)
 
 
 @jit
 def advance(f: float, value: float, rate: float, grid: int, low: float, high: float, hold: float) -> float:
-    """Add the value of a learner to one score, clip it, and round it to the grid (ties down)."""
+    """Return the score ``f`` plus ``rate * value``, clipped, and rounded to multiples of 1 / ``grid`` (ties down)."""
     moved = f + rate * value
     if math.isnan(moved):
         return f  # slopes that overflow
@@ -232,13 +234,13 @@ def advance_all(
     F: FloatArray, value: FloatArray, kept: UInt8Array, level: Int32Array, rate: float, grid: int, low: float, high: float,
     hold: float, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Advance every score whose level has a learner."""
+    """Write to ``out`` the scores F, changed by `advance` on the levels whose learner is ``kept``."""
     for i in range(len(F)):
         out[i] = advance(F[i], value[i], rate, grid, low, high, hold) if kept[level[i]] else F[i]
 
 
 class LevelProgram(NamedTuple):
-    """Rounds laid out for the scorer: the first arguments of `step_levels`."""
+    """The rounds of all models as flat arrays: the first arguments of `step_levels`, which documents them."""
 
     sizes: IntArray
     bounds: FloatArray
@@ -259,7 +261,7 @@ class LevelProgram(NamedTuple):
 
 @jit
 def start_levels(sizes: IntArray, bounds: FloatArray, P: FloatArray, F: FloatArray) -> None:
-    """Compute the start of every model from the predictions."""
+    """Write the scores F (models, rows) before round 0, from the predictions P; `step_levels` documents the others."""
     for i in range(len(P)):
         begin = min(max(bounds[5] if sizes[4] else (P[i] - bounds[3]) / bounds[4], bounds[0]), bounds[1])
         if sizes[2] > 0:
@@ -274,7 +276,7 @@ def step_levels(
     learner: Int32Array, node: Int32Array, threshold: FloatArray, words: UInt32Array, leaf: FloatArray, place: IntArray,
     centre: FloatArray, scale: FloatArray, slopes: FloatArray, t: int, X: FloatArray, F: FloatArray,
 ) -> None:  # fmt: skip
-    """Advance the scores F (models, rows) by round t of every model.
+    """Update the scores F (models, rows) by round ``t`` of every model.
 
     ``sizes`` is (models, rounds, grid, linear, has a start); ``bounds`` is (lowest, highest, rate, offset, unit, start,
     hold). Round t of model m has edges and learners at m * rounds + t; a learner is a root of the forest, or a line.
@@ -295,7 +297,7 @@ def step_levels(
 
 @jit
 def end_levels(bounds: FloatArray, F: FloatArray, out: FloatArray) -> None:
-    """Compute the mean of the models, in the unit of the outcome."""
+    """Write the mean of the scores F over the models, in the unit of the outcome; ``bounds`` as for `step_levels`."""
     for i in range(len(out)):
         total = 0.0
         for m in range(len(F)):

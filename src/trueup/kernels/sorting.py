@@ -19,7 +19,7 @@ WORTH_THREADS = WORTH_BUCKETS = 50_000  # below this many rows a plain sort is a
 
 @jit
 def digitize(values: FloatArray, edges: FloatArray, out: Int32Array) -> None:
-    """Count for each value the ascending edges that are not above it; NaN gives 0."""
+    """Write to ``out``, for each value, the number of ascending ``edges`` that are at most the value; 0 for NaN."""
     if edges.size <= 32:
         for i in range(values.size):
             place = 0
@@ -41,7 +41,7 @@ def digitize(values: FloatArray, edges: FloatArray, out: Int32Array) -> None:
 
 @jit
 def lower_bound(x: FloatArray, low: int, high: int, value: float) -> int:
-    """Return the first index between low and high where x is not below the value; high if there is none."""
+    """Return the first index from ``low`` to ``high - 1`` where ascending ``x`` is at least ``value``; else ``high``."""
     first, left = low, high - low
     while left > 0:  # without a branch: the step is the same on both sides
         half = (left + 1) >> 1
@@ -52,7 +52,7 @@ def lower_bound(x: FloatArray, low: int, high: int, value: float) -> int:
 
 @jit
 def lower_bounds(x: FloatArray, values: FloatArray, out: Int32Array) -> None:
-    """Count the x below each of a few hundred values: the steps are the same for all, so that they are vectorised."""
+    """Write to ``out``, for each of some values, how many of the ascending ``x`` are below it; searches are vectorised."""
     out[: len(values)] = 0
     left = len(x)
     while left > 0:
@@ -64,7 +64,7 @@ def lower_bounds(x: FloatArray, values: FloatArray, out: Int32Array) -> None:
 
 @jit
 def _bucket(values: FloatArray, low: float, scale: float, counts: IntArray) -> None:
-    """Count values in equal buckets from ``low`` up; values beyond an end count in the bucket there."""
+    """Count values in buckets of width 1 / ``scale`` from ``low`` up; values beyond an end count in the bucket there."""
     last = counts.size - 1
     for i in range(values.size):
         counts[max(0, min(last, int((values[i] - low) * scale)))] += 1
@@ -72,7 +72,7 @@ def _bucket(values: FloatArray, low: float, scale: float, counts: IntArray) -> N
 
 @jit
 def _gather(values: FloatArray, low: float, scale: float, start: IntArray, out: FloatArray) -> None:
-    """Copy the values of the wanted buckets, each bucket from its own start, which advances; -1 for the others."""
+    """Copy the values of the buckets of `_bucket` whose ``start`` in ``out`` is not -1; ``start`` is advanced."""
     last = start.size - 1
     for i in range(values.size):
         bucket = max(0, min(last, int((values[i] - low) * scale)))
@@ -82,7 +82,7 @@ def _gather(values: FloatArray, low: float, scale: float, start: IntArray, out: 
 
 
 def order_statistics(values: FloatArray, ranks: IntArray) -> FloatArray:
-    """Return the values at some ranks of the sorted column, without NaN; only the buckets that hold them are sorted."""
+    """Return ``sort(values)[ranks]`` for values without NaN; only the buckets that contain these ranks are sorted."""
     low, high = float(values.min()), float(values.max())
     span = high - low
     if len(values) < WORTH_BUCKETS or not np.isfinite(span) or not span > 0 or not np.isfinite(BUCKETS / span):
@@ -105,7 +105,7 @@ def order_statistics(values: FloatArray, ranks: IntArray) -> FloatArray:
 
 @jit
 def _merge(values: FloatArray, left: IntArray, right: IntArray, shift: int, out: IntArray) -> None:
-    """Merge the orders of two halves; equal values come from the left first. ``shift`` is the start of the right half."""
+    """Merge the argsorts of two halves; of equal values the left comes first. The right half starts at ``shift``."""
     i = 0
     j = 0
     for k in range(out.size):

@@ -1,4 +1,4 @@
-"""Tail probabilities of the cumulative-difference statistics per segment, accurate far below 1e-16."""
+"""P-values of segments: tails of the range of their cumulative differences, accurate far below 1e-16."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from trueup.kernels._jit import jit
+from trueup.kernels.tally import CUM, EXPECTED, HIGH, LOW, RISE, SKEW, VARIANCE, WEIGHT, WEIGHT2
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray
@@ -16,11 +17,13 @@ SYMMETRIC = 1e-9  # a skewness below this is rounding: its sign would depend on 
 FINDINGS = (
     "weight", "observed", "expected", "ratio", "ratio_low", "ratio_high", "bias", "ecce", "sigma", "mde", "p_value",
 )  # fmt: skip
+OUT_WEIGHT, OUT_OBSERVED, OUT_EXPECTED, OUT_RATIO, OUT_RATIO_LOW, OUT_RATIO_HIGH = range(6)  # rows, as in FINDINGS
+OUT_BIAS, OUT_ECCE, OUT_SIGMA, OUT_MDE, OUT_P_VALUE = range(6, 11)
 
 
 @jit
 def _alternating(x: float, step: int) -> float:
-    """Compute sum_n (-1)^k c_n Q(n x): n = k + 1 and c_n = n for a step of 1, n = 2k + 1 and c_n = 1 for a step of 2."""
+    """Return Q(x) - 2 Q(2x) + 3 Q(3x) - ... if ``step`` is 1, Q(x) - Q(3x) + Q(5x) - ... if it is 2; Q: normal tail."""
     total, sign = 0.0, 1.0
     for n in range(1, 60 * step, step):
         term = (n if step == 1 else 1.0) * 0.5 * math.erfc(n * x * SQRT_HALF)
@@ -33,23 +36,23 @@ def _alternating(x: float, step: int) -> float:
 
 @jit
 def range_tail(x: float) -> float:
-    """Compute P(range of Brownian motion on [0, 1] > x) = 8 sum_k (-1)^(k-1) k Q(kx) (Feller 1951)."""
+    """Return F(x) = P(range of Brownian motion on [0, 1] > x) = 8 sum_{k>=1} (-1)^(k-1) k Q(kx) (Feller 1951)."""
     # Below 0.3 the complement is below 1e-22 (and NaN does not reject).
     return min(1.0, 8.0 * _alternating(x, 1)) if x >= 0.3 else 1.0
 
 
 @jit
 def mad_tail(x: float) -> float:
-    """Compute P(largest modulus of Brownian motion on [0, 1] > x) = 4 sum_k (-1)^k Q((2k+1)x)."""
+    """Return P(largest absolute value of Brownian motion on [0, 1] > x) = 4 sum_{k>=0} (-1)^k Q((2k+1)x)."""
     return min(1.0, 4.0 * _alternating(x, 2)) if x >= 0.15 else 1.0
 
 
 @jit
 def signed_root(x: float, v: float, b: float) -> float:
-    """Compute the deviation r of a sum with variance v and largest upward jump b at height x.
+    """Return the normal deviate r as unlikely as the value ``x`` of a sum of variance ``v`` with jumps of size ``b``.
 
-    r^2 = 2 (v/b^2) ((1+u) ln(1+u) - u) with u = b x / v: the exponent of Bennett's inequality, as if the sum were a
-    Poisson count in units of b. b = 0 is the normal case x / sqrt(v).
+    r^2 = 2 (v/b^2) ((1+u) ln(1+u) - u) with u = b x / v: twice the exponent of Bennett's inequality (1962), as if the sum
+    were a Poisson count in units of b. With b = 0 it is the normal case, r = x / sqrt(v).
     """
     if v <= 0.0:
         return math.inf if x > 0.0 else 0.0
@@ -63,7 +66,7 @@ def signed_root(x: float, v: float, b: float) -> float:
 
 @jit
 def inflated_tail(r: float, skewed: bool) -> float:  # noqa: FBT001
-    """Compute the range tail at r, times r/4 beyond 4 if the sum is skewed towards its extreme."""
+    """Return F(r) of `range_tail`, times max(1, r/4) if the sum is ``skewed`` (see `refined_tail`), and at most 1."""
     tail = range_tail(r)
     if skewed and r > 4.0 and tail > 0.0:
         tail *= r / 4.0
@@ -72,7 +75,7 @@ def inflated_tail(r: float, skewed: bool) -> float:  # noqa: FBT001
 
 @jit
 def segment_tail(x: float, rise: float, v: float, k3: float) -> float:
-    """Compute the default p-value of a segment: its range ``x`` = W R, ``rise`` its largest ascent."""
+    """Return the default p-value of a segment: `trueup.metrics.inference.segment_pvalues` of ``x`` = span, rise, v, k3."""
     if x <= 0.0:
         return 1.0
     if v <= 0.0:
@@ -86,16 +89,16 @@ def segment_tail(x: float, rise: float, v: float, k3: float) -> float:
 
 @jit
 def segment_tails(span: FloatArray, rise: FloatArray, v: FloatArray, k3: FloatArray, out: FloatArray) -> None:
-    """Compute the default p-value of each segment."""
+    """Write the default p-value of each segment (`segment_tail`) to ``out``; ``span`` are the ranges x."""
     for k in range(span.size):
         out[k] = segment_tail(span[k], rise[k], v[k], k3[k])
 
 
 @jit
 def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
-    """Compute the smallest range x whose default p-value is at most a level, in the harder direction.
+    """Return the smallest range x whose default p-value is at most a level, in the direction of the skewness ``k3``.
 
-    ``plain`` and ``skewed`` are the deviations r at which the two forms of the tail reach the level.
+    ``plain`` and ``skewed`` are the deviates r at which `inflated_tail` without and with its factor equals the level.
     """
     if v <= 0.0:
         return 0.0
@@ -119,18 +122,18 @@ def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
 def findings(
     sums: FloatArray, state: FloatArray, z: float, plain: float, skewed: float, power: float, start: int, out: FloatArray
 ) -> None:
-    """Write the eleven numbers of each segment with binary outcomes, one row per number, in the order of FINDINGS.
+    """Write the numbers named in FINDINGS, p-value included, of each segment with binary outcomes.
 
-    ``sums`` are the weights and squared weights, ``state`` the running sums of `trueup.kernels.tally`, and segments
-    are the columns of ``out`` from ``start`` on; z is the normal quantile of the interval, ``power`` that of the detectable
-    shift.
+    ``out`` has one row per number and one column per segment, here from column ``start`` on. ``sums`` and ``state`` are the
+    arrays of a `trueup.kernels.tally.Tally`. ``z`` is the normal quantile of the interval of the ratio, ``power`` that of
+    the power of ``mde``; for ``plain`` and ``skewed`` see `detectable`.
     """
     for at in range(state.shape[0]):
-        w, w2 = sums[at, 0], sums[at, 1]
+        w, w2 = sums[at, WEIGHT], sums[at, WEIGHT2]
         s = state[at]
         k = start + at
-        residual, expected, v, k3, rise = s[0], s[1], s[2], s[3], s[6]
-        span = s[4] - s[5]
+        residual, expected, v, k3, rise = s[CUM], s[EXPECTED], s[VARIANCE], s[SKEW], s[RISE]
+        span = s[HIGH] - s[LOW]
         noise = math.sqrt(v)
         events = expected + residual
         # Recovered from two other sums; a whole number where outcomes are 0 and 1 and weights are 1.
@@ -143,19 +146,19 @@ def findings(
         middle = rate + z * z / (2.0 * size)
         half = z * math.sqrt(rate * (1.0 - rate) / size + z * z / (4.0 * size * size))
         shrink = 1.0 + z * z / size
-        out[0, k], out[1, k], out[2, k], out[3, k] = w, rate, mean, rate / mean
-        # Nothing and everything are at an end of their interval; the formula would miss it by rounding.
-        out[4, k] = (max(middle - half, 0.0) / shrink if rate > 0.0 else 0.0) / mean
-        out[5, k] = (min((middle + half) / shrink, 1.0) if rate < 1.0 else 1.0) / mean
-        out[6, k], out[7, k] = residual / w, span / w
-        out[8, k] = span / noise if span > 0.0 else (0.0 if w > 0.0 else math.nan)
-        out[9, k] = (detectable(v, k3, plain, skewed) + power * noise) / w
-        out[10, k] = segment_tail(span, rise, v, k3)
+        out[OUT_WEIGHT, k], out[OUT_OBSERVED, k], out[OUT_EXPECTED, k], out[OUT_RATIO, k] = w, rate, mean, rate / mean
+        # Rates of 0 and 1 are an end of their interval; the formula would miss it by rounding.
+        out[OUT_RATIO_LOW, k] = (max(middle - half, 0.0) / shrink if rate > 0.0 else 0.0) / mean
+        out[OUT_RATIO_HIGH, k] = (min((middle + half) / shrink, 1.0) if rate < 1.0 else 1.0) / mean
+        out[OUT_BIAS, k], out[OUT_ECCE, k] = residual / w, span / w
+        out[OUT_SIGMA, k] = span / noise if span > 0.0 else (0.0 if w > 0.0 else math.nan)
+        out[OUT_MDE, k] = (detectable(v, k3, plain, skewed) + power * noise) / w
+        out[OUT_P_VALUE, k] = segment_tail(span, rise, v, k3)
 
 
 @jit
 def _tilt(p: FloatArray, w: FloatArray, s: float, l: float) -> tuple[float, float, float]:  # noqa: E741
-    """Compute the cumulant function of sum s w (y - p) at l, and its first two derivatives.
+    """Return the cumulant generating function of sum s w (y - p) at ``l``, and its first two derivatives.
 
     A row adds ln(1 - p + p e^t) - t p with t = l s w. For t > 0 the outcomes are swapped (q = 1 - p, t to -t), so that
     no exponential grows and no two large numbers are subtracted.
@@ -186,10 +189,10 @@ def _tilt(p: FloatArray, w: FloatArray, s: float, l: float) -> tuple[float, floa
 
 @jit
 def saddlepoint(p: FloatArray, w: FloatArray, x: float, s: float) -> float:
-    """Compute r = sqrt(2 sup_{l>0} [l x - K(l)]), K the exact cumulant function of sum s w (y - p).
+    """Return r = sqrt(2 sup_{l>0} [l x - K(l)]), K the exact cumulant generating function of sum s w (y - p).
 
-    If x is the largest possible value, the supremum is reached only in the limit: past ``most`` nothing is gained. For an
-    impossible value, a contradicted prediction of 0 or 1, r is infinite.
+    K(l) = sum ln(1 - p + p e^{s l w}) - s l w p. If ``x`` is the largest possible value, the supremum is reached only in
+    the limit: l stops at 60 / min w. If x is impossible, since a prediction of 0 or 1 is contradicted, r is infinite.
     """
     possible = 0.0
     for i in range(p.size):
@@ -223,7 +226,13 @@ def saddlepoint(p: FloatArray, w: FloatArray, x: float, s: float) -> float:
 
 @jit
 def refined_tail(p: FloatArray, w: FloatArray, x: float, rise: float, v: float, k3: float) -> float:
-    """Compute the refined p-value of one segment, from the scores and weights of its rows."""
+    """Return the p-value of a segment as in `segment_tail`, but with the exact deviate r of `saddlepoint` of its rows.
+
+    With s = 1 if the minimum comes before the maximum, else -1, and F = `range_tail`: F(r) max(1, r/4) if s k3 >= 0 (the
+    sum is skewed towards its extreme), else min(F(x / sqrt(v)), 4 exp(-r^2 / 2)). The factor max(1, r/4) is not derived
+    but was chosen and checked by simulation (docs/statistics.md). From r = 40 on F underflows to 0, and r may be infinite:
+    the p-value is set to 0, since 0 times infinity is NaN. ``w`` is empty if every weight is 1.
+    """
     s = 1.0 if rise >= x * (1.0 - 1e-9) else -1.0
     r = saddlepoint(p, w, x, s)
     if s * k3 * x >= -SYMMETRIC * v * v:

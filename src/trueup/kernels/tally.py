@@ -40,9 +40,10 @@ CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_R
 def find_dense(
     parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int
 ) -> tuple[IntArray, Int32Array, int, Int32Array]:
-    """Find the cells with enough rows: their numbers, rows, the number of others with rows, and the slot of every cell.
+    """Find the cells with at least ``min_rows`` rows.
 
-    Other rows, if they are neither few nor nearly all, get a slot beyond the last: summing them is faster than branching.
+    Returns their numbers, their row counts, the number of cells with fewer rows (but some), and ``slot`` (see the module).
+    Unless the other rows are few or nearly all, their slot is one beyond the last: adding them is faster than branching.
     """
     size = height * width
     # Rows left out are counted in eight places by turns: one place would have to wait for itself. The sign is a mask of
@@ -75,7 +76,7 @@ def find_dense(
 
 @jit
 def look_up(parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, out: Int32Array) -> None:
-    """Write the segment of each row, -1 for none."""
+    """Write to ``out`` the segment of each row, ``slot[parent * width + code]``, or -1 for none."""
     for i in range(parent.size):
         out[i] = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
 
@@ -131,7 +132,7 @@ def close(state: FloatArray) -> None:
 
 @jit
 def _close_step(s: FloatArray) -> None:
-    """End the current step of one segment with real outcomes."""
+    """Add the completed step (rows of one score) of a segment with real outcomes to its state ``s``."""
     s[R_LOW] = min(s[R_LOW], s[R_CUM])
     s[R_HIGH] = max(s[R_HIGH], s[R_CUM])
     variance = s[R_SS] / s[R_COUNT]
@@ -182,7 +183,7 @@ def advance_real(
 
 @jit
 def close_real(state: FloatArray) -> None:
-    """End the current step of every segment: real outcomes."""
+    """Complete the last step of every segment: real outcomes."""
     for k in range(state.shape[0]):
         if state[k, R_COUNT] > 0:
             _close_step(state[k])
@@ -190,7 +191,7 @@ def close_real(state: FloatArray) -> None:
 
 @jit
 def count_rows(parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, rows: IntArray) -> None:
-    """Add the rows of every segment to ``rows``."""
+    """Add the number of rows of every segment to ``rows``."""
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
         if k >= 0:
@@ -202,9 +203,10 @@ def cross_dense(
     parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int,
     step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None, real: int | None,
 ) -> tuple[IntArray, Int32Array, int, FloatArray, FloatArray]:  # fmt: skip
-    """Find the cells of a combination and sum them; one call, so that threads do not wait.
+    """Find the cells of a combination of columns (`find_dense`) and compute their state and weight sums.
 
-    ``real`` is None for binary outcomes: the other branch is then not compiled.
+    One call without the global interpreter lock, so that threads do not wait for it between the two steps. ``real`` is None
+    for binary outcomes: the other branch is then not compiled.
     """
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
     state = np.zeros((numbers.size + 1, BINARY_COLUMNS if real is None else REAL_COLUMNS))
@@ -221,7 +223,7 @@ def cross_dense(
 
 @jit
 def group_rows(codes: Int32Array, start: Int32Array, order: Int32Array) -> None:
-    """List the rows of each level of a column, in score order: those of level k are order[start[k] : start[k + 1]].
+    """List the rows of each level of a column, in score order: those of level k are ``order[start[k] : start[k + 1]]``.
 
     ``start`` is zero on entry, with one more entry than levels; rows of code -1 are not listed.
     """
@@ -278,10 +280,10 @@ def rows_of(
 def draw_paths(
     at: Int32Array, ids: Int32Array, step: Int32Array, e: FloatArray, span: FloatArray, rise: FloatArray, work: FloatArray
 ) -> None:
-    """Compute the path of every segment for several draws of the outcomes.
+    """Compute range and largest ascent of the cumulative differences of every segment, for several draws of the outcomes.
 
-    ``at`` and ``ids`` are collected rows, ``e`` is (draws, rows); ``span`` and ``rise`` (draws, segments) are written;
-    ``work`` is (segments, 5) scratch.
+    ``at`` are the rows in segments, ``ids`` their segments; ``e`` (draws, rows) is w (y - p). ``span`` and ``rise`` (draws,
+    segments) are written; ``work`` (segments, 5) is scratch space.
     """
     for d in range(e.shape[0]):
         work[:] = 0.0
@@ -308,10 +310,10 @@ def curve(
     at: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray, total: float, bins: int,
     out: FloatArray, carried: FloatArray,
 ) -> None:  # fmt: skip
-    """Sum bins of equal weight of the scores of one segment, whose rows are ``at``; rows of equal score stay together.
+    """Add the rows ``at`` of one segment to its score bins of equal weight; rows of equal score stay together.
 
-    ``total`` is the weight of the segment; ``out`` (bins or more, 6) is zero on entry. ``carried`` has the weight of rows
-    of lower scores, the last step and its bin: 0, -1 and 0 at first.
+    ``total`` is the weight of the segment; ``out`` (bins or more, 6) has the columns CURVE_... and is added to. ``carried``
+    is the state between chunks: the weight of all rows before, the last step and its bin, initially 0, -1 and 0.
     """
     weighted = w.size > 0
     seen, last, place = carried[0], int64(carried[1]), int64(carried[2])
@@ -339,7 +341,7 @@ def curves(
     start: Int32Array, first: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray, total: FloatArray,
     bins: Int32Array, out: FloatArray, carried: FloatArray,
 ) -> None:  # fmt: skip
-    """Sum the curves of every ``shares``-th segment, from number ``share`` on: the work of one thread."""
+    """Call `curve` for every ``shares``-th segment from number ``share`` on, the work of one thread; rows by `rows_of`."""
     rows = np.empty(codes.shape[1], np.int32)
     for k in range(share, total.size, shares):
         count = rows_of(columns[k], wanted[k], codes, order, start, first, rows)
@@ -380,7 +382,7 @@ def sort_rows(y: FloatArray, p: FloatArray, w: FloatArray | None, *, real: bool)
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells ``parent * width + code`` with enough rows, ascending, their rows, and the number of cells with too few."""
+    """Cells ``parent * width + code`` with enough rows: ascending numbers and row counts; ``thin`` counts other cells."""
 
     numbers: IntArray
     rows: AnyArray
@@ -403,14 +405,14 @@ def find_cells(parent: Int32Array, code: Int32Array, shape: tuple[int, int], min
 
 
 def slots(size: int, numbers: IntArray) -> Int32Array:
-    """Return the index of each cell in ``numbers``, -1 elsewhere; the last entry is for excluded rows."""
+    """Return the ``slot`` of ``size`` cells: their index in ``numbers`` or -1, and a last entry of -1 for excluded rows."""
     slot = np.full(size + 1, -1, np.int32)
     slot[numbers] = np.arange(len(numbers), dtype=np.int32)
     return slot
 
 
 def assign(parent: Int32Array, code: Int32Array, shape: tuple[int, int], numbers: IntArray) -> Int32Array:
-    """Return the index of the cell of each row, -1 for none."""
+    """Return for each row the index of its cell ``parent * width + code`` in ``numbers``, -1 if it is not among them."""
     height, width = shape
     if _dense(shape, len(parent)):
         out = np.empty(len(parent), np.int32)
@@ -430,10 +432,10 @@ def _dense(shape: tuple[int, int], rows: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Running sums of some segments over rows in score order.
+    """Running sums of some segments over rows in score order: number of rows, state, and sums of weights and their squares.
 
     Two tallies add (``first + second``) if every score of the second lies above every score of the first. The columns of
-    ``state`` are named above.
+    ``state`` are CUM to STEP of this module, or R_CUM to R_STEPS for ``real`` outcomes.
     """
 
     rows: IntArray
@@ -451,12 +453,12 @@ class Tally:
 
     @property
     def residual(self) -> FloatArray:
-        """Sum of w (y - p)."""
+        """Sum of w (y - p) of each segment."""
         return self.state[:, CUM]
 
     @property
     def expected(self) -> FloatArray:
-        """Sum of w p."""
+        """Sum of w p of each segment."""
         return self.state[:, EXPECTED]
 
     @property
@@ -470,11 +472,11 @@ class Tally:
         return np.maximum(self.state[:, HIGH], -self.state[:, LOW])
 
     def take(self, which: IntArray) -> Tally:
-        """Return the tally of some segments."""
+        """Return the tally of the segments with indices ``which``."""
         return Tally(self.rows[which], self.state[which], self.weights[which], self.real)
 
     def __add__(self, other: Tally) -> Tally:
-        """Add the tally of rows whose scores all lie above these."""
+        """Return the tally of the rows of both; the scores of ``other`` all lie above those of this one."""
         a, b = self.state, other.state
         out = a + b
         start = a[:, CUM]
@@ -515,7 +517,7 @@ class RunningTally:
         self.weights = np.zeros((len(cells), 2))
 
     def advance(self, rows: SortedRows, parent: Int32Array, code: Int32Array, *, count: bool = True) -> None:
-        """Add the rows of the next chunk; ``count`` them too."""
+        """Add the rows of the next chunk to the state, and to the row counts if ``count``."""
         (height, width), numbers = self.shape, self.cells.numbers
         if _dense(self.shape, len(parent)):
             slot = slots(height * width, numbers)
@@ -537,7 +539,7 @@ class RunningTally:
 
 
 def tally(rows: SortedRows, parent: Int32Array, code: Int32Array, shape: tuple[int, int], cells: Cells) -> Tally:
-    """Sum every segment among the cells ``parent * width + code`` in one pass over the rows."""
+    """Tally the given cells, ``parent * width + code`` for each row, in one pass over the rows."""
     running = RunningTally(shape, cells, real=rows.real)
     running.rows[:] = cells.rows
     running.advance(rows, parent, code, count=False)
@@ -554,7 +556,7 @@ def tally_groups(rows: SortedRows, codes: Int32Array, count: int) -> Tally:
 def cross(
     rows: SortedRows, parent: Int32Array, code: Int32Array, shape: tuple[int, int], min_rows: int
 ) -> tuple[Cells, Tally]:
-    """Find the cells ``parent * width + code`` with enough rows, and sum them."""
+    """Find the cells ``parent * width + code`` with at least ``min_rows`` rows, and tally them."""
     if not _dense(shape, len(parent)):
         cells = find_cells(parent, code, shape, min_rows)
         return cells, tally(rows, parent, code, shape, cells)

@@ -1,7 +1,7 @@
 """Forests as arrays, their exact collapse into one table per pair of features, and cascades that score rows with them.
 
 A node sends a row left if its number is at most the threshold, or its category is in the set of the node; missing numbers
-follow ``missing_left``. If no leaf of a forest tests more than two features, the sum of its trees equals a sum over pairs
+follow ``missing_left``. If no path to a leaf tests more than two features, the sum of the trees equals a sum over pairs
 of features of one table each: a leaf adds its value to every cell that satisfies its conditions.
 
 A cascade starts at the link of the prediction, F, and each stage sets it to ``theta * (F + sum of trees(features, F))``. A
@@ -35,12 +35,7 @@ IDENTITY, LOGIT, SOFTMAX = 0, 1, 2
 MIN_PROBABILITY = 1e-6  # probabilities are clipped to this distance from 0 and 1
 ROWS = 256  # rows that are scored together: their bins stay in the nearest cache
 FEW = 16  # fewer rows are not vectorised
-ARRAY_TYPES = {
-    "threshold": np.float64,
-    "value": np.float64,
-    "missing_left": np.uint8,
-    "words": np.uint32,
-}  # all others int32
+ARRAY_TYPES = {"threshold": np.float64, "value": np.float64, "missing_left": np.uint8, "words": np.uint32}  # others int32
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +58,11 @@ class Forest:
         return len(self.root)
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays by name."""
+        """Return the fields by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def scaled(self, by: float) -> Forest:
-        """Multiply the value of every leaf."""
+        """Return the forest with the value of every leaf multiplied by ``by``."""
         return Forest(**{**self.arrays(), "value": self.value * by})
 
 
@@ -106,7 +101,7 @@ class ForestBins:
 
 
 def find_bins(forest: Forest, levels: Sequence[int]) -> ForestBins:
-    """Find the coarsest bins that distinguish whatever the forest distinguishes; ``levels`` is -1 for a number."""
+    """Return the coarsest bins such that the forest treats all values of a bin alike; ``levels`` as for `build`."""
     cuts, classes = [], []
     for feature, count in enumerate(levels):
         nodes = np.flatnonzero(forest.feature == feature)
@@ -130,7 +125,7 @@ class PairTables(NamedTuple):
 
 
 def collapse(forest: Forest, bins: ForestBins, most_cells: int = MAX_CELLS) -> PairTables | None:
-    """Collapse a forest into pair tables; None if a leaf tests three features, or the tables would be too large.
+    """Collapse a forest into pair tables; None if a path to a leaf tests three features, or the tables would be too large.
 
     ``bins`` are at least as fine as what the forest distinguishes. Bins that no leaf of a table distinguishes share an
     index in it. Sizes are checked before anything is allocated.
@@ -173,7 +168,7 @@ def collapse(forest: Forest, bins: ForestBins, most_cells: int = MAX_CELLS) -> P
 
 
 class _Paths(NamedTuple):
-    """What leads to every node and, after the nodes, to every leaf: parent, side (1 is left), output of a root."""
+    """The nodes of a forest and, of every node and then every leaf: parent, side (1: left child), and output if a root."""
 
     feature: Int32Array
     threshold: FloatArray
@@ -187,7 +182,7 @@ class _Paths(NamedTuple):
 
 
 class _Flat(NamedTuple):
-    """Bins as flat arrays, with one category per class to try."""
+    """`ForestBins` as flat arrays: ``counts`` of bins per feature, cuts, and in ``codes`` one category of each class."""
 
     categorical: UInt8Array
     counts: IntArray
@@ -198,7 +193,7 @@ class _Flat(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """Tables under construction: features, output, the table of each leaf, indices of bins on both sides, their number."""
+    """Tables in progress: features, output; table of each leaf; row or column of each bin; numbers of rows and columns."""
 
     pairs: Int32Array
     table_of: Int32Array
@@ -208,7 +203,7 @@ class _Tables(NamedTuple):
 
 
 def _choose_tables(tested: Int32Array) -> tuple[Int32Array, Int32Array]:
-    """Assign a table to each leaf: that of its pair; a leaf of fewer features joins a pair that contains them."""
+    """Return the tables and each leaf's table: of the pair of features it tests, or of a pair that includes its one."""
     pairs, pair_of = np.unique(tested, axis=0, return_inverse=True)
     home = np.arange(len(pairs))
     first: dict[tuple[int, int], int] = {}
@@ -225,7 +220,7 @@ def _choose_tables(tested: Int32Array) -> tuple[Int32Array, Int32Array]:
 
 @jit
 def _in_set(words: UInt32Array, at: int, many: int, code: int) -> bool:
-    """Return whether a category (code + 1) is in a set."""
+    """Return whether ``code`` (code of the category + 1) is in the set of ``many`` words that begins at ``words[at]``."""
     word = code >> 5
     return word < many and (words[at + word] >> np.uint32(code & 31)) & np.uint32(1) == np.uint32(1)
 
@@ -241,7 +236,7 @@ def find_leaf(
     here: int, X: FloatArray, at: int, F: FloatArray, i: int, levels: IntArray, node: Int32Array, threshold: FloatArray,
     words: UInt32Array,
 ) -> int:  # fmt: skip
-    """Return the leaf of row ``at`` of X and ``i`` of F in one tree; the features after those of X are those of F."""
+    """Return the leaf of a row in the tree with root ``here``: features are X[:, at], then the scores F[:, i]."""
     features = len(X)
     while here >= 0:
         feature = node[here, 0]
@@ -258,7 +253,7 @@ def find_leaf(
 
 @jit
 def _split(labels: Int32Array, groups: int, codes: IntArray, words: UInt32Array, at: int, many: int) -> int:
-    """Split every group of labels by membership in a set; return the number of groups."""
+    """Split each group of categories (group numbers: ``labels``) by membership in one set; return the number of groups."""
     size, inside, fresh = np.zeros(groups, np.int64), np.zeros(groups, np.int64), np.zeros(groups, np.int32)
     for i in range(len(labels)):
         size[labels[i]] += 1
@@ -277,7 +272,7 @@ def _split(labels: Int32Array, groups: int, codes: IntArray, words: UInt32Array,
 def _tell_apart(
     nodes: IntArray, words_at: Int32Array, words_in: Int32Array, words: UInt32Array, labels: Int32Array
 ) -> None:
-    """Assign the same label to categories that no node distinguishes."""
+    """Write equal ``labels`` for two categories if and only if each of the nodes sends both to the same side."""
     groups = 1
     codes = np.arange(len(labels))
     for node in nodes:
@@ -286,7 +281,7 @@ def _tell_apart(
 
 @jit
 def _features_of_leaves(paths: _Paths, tested: Int32Array) -> bool:
-    """Write the features that each leaf tests, ascending and -1 for none, and its output; False if one tests three."""
+    """Write the one or two features on the path to each leaf (-1 for none), and its output; False if a path tests three."""
     for leaf in range(len(tested)):
         a, b = -1, -1
         top = len(paths.feature) + leaf
@@ -308,13 +303,13 @@ def _features_of_leaves(paths: _Paths, tested: Int32Array) -> bool:
 
 @jit
 def _cut(flat: _Flat, feature: int, threshold: float) -> int:
-    """Return the index of a threshold among the cuts of its feature."""
+    """Return the index of ``threshold`` among the cuts of ``feature``."""
     return int(np.searchsorted(flat.cuts[flat.cuts_at[feature] : flat.cuts_at[feature + 1]], threshold))
 
 
 @jit
 def _mark(paths: _Paths, flat: _Flat, tables: _Tables) -> None:
-    """Mark the bins above each cut that a leaf of the table uses; label classes that it distinguishes."""
+    """Mark in ``tables.places`` the first bin above each cut that a table needs; label classes that it distinguishes."""
     for leaf in range(len(tables.table_of)):
         table = tables.table_of[leaf]
         node = paths.parent[len(paths.feature) + leaf]
@@ -334,7 +329,7 @@ def _mark(paths: _Paths, flat: _Flat, tables: _Tables) -> None:
 
 @jit
 def _settle(flat: _Flat, tables: _Tables) -> None:
-    """Number the indices of numeric features from the marks; missing values have an index of their own."""
+    """Turn the marks of `_mark` on numeric features into row and column indices; missing values have their own index."""
     for table in range(len(tables.pairs)):
         for which in range(2):
             feature = tables.pairs[table, which]
@@ -349,7 +344,7 @@ def _settle(flat: _Flat, tables: _Tables) -> None:
 
 @jit
 def _narrow(paths: _Paths, flat: _Flat, places: Int32Array, wide: int, node: int, side: int, allowed: UInt8Array) -> None:
-    """Exclude the indices that a node sends to the other side."""
+    """Set ``allowed`` to 0 for the rows or columns of a table that ``node`` sends to the side other than ``side``."""
     feature = paths.feature[node]
     if flat.categorical[feature]:
         for class_ in range(flat.counts[feature]):
@@ -369,7 +364,7 @@ def _narrow(paths: _Paths, flat: _Flat, places: Int32Array, wide: int, node: int
 def _fill(
     paths: _Paths, flat: _Flat, tables: _Tables, value: FloatArray, start: IntArray, allowed: UInt8Array, values: FloatArray
 ) -> None:
-    """Add each leaf's value to the cells that satisfy its conditions; ``allowed`` is scratch space."""
+    """Add the value of each leaf to the cells of its table that satisfy its conditions; ``allowed`` is scratch space."""
     for leaf in range(len(value)):
         table = tables.table_of[leaf]
         rows, columns = tables.wide[table]
@@ -391,7 +386,7 @@ def _fill(
 
 
 class Stage(NamedTuple):
-    """One round of one cascade."""
+    """One round of one cascade: F becomes ``theta * (F + sum of the trees of forest)``."""
 
     cascade: int
     theta: float
@@ -399,7 +394,7 @@ class Stage(NamedTuple):
 
 
 class CascadeProgram(NamedTuple):
-    """All inputs of the scorer, as flat arrays."""
+    """All inputs of `score` but the rows, as flat arrays."""
 
     sizes: IntArray  # features, outputs, cascades, stages, link
     levels: IntArray  # how many levels a feature has; -1 for a number
@@ -422,7 +417,7 @@ class CascadeProgram(NamedTuple):
 
 
 def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades: int, link: int) -> CascadeProgram:
-    """Lay out the stages for the scorer, collapsing stages while the tables stay within bounds.
+    """Return the program of some stages, each collapsed into pair tables while these stay within MAX_CELLS.
 
     Stages are in the order of execution; features are numbered, prediction columns last. ``levels`` is the number of levels
     of each feature, -1 for a number.
@@ -464,7 +459,7 @@ def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades
 
 @jit
 def _bin(x: FloatArray, cuts: FloatArray, bins: Int32Array) -> None:
-    """Count the cuts below each number; NaN is one beyond the last bin."""
+    """Write to ``bins`` the number of cuts below each number, len(cuts) + 1 for NaN."""
     if len(x) >= FEW:
         lower_bounds(cuts, x, bins)
     for i in range(len(x)):
@@ -483,14 +478,14 @@ def expit(f: float) -> float:
 
 @jit
 def logit(p: float) -> float:
-    """Compute the logit of a clipped probability."""
+    """Return the logit of ``p``, clipped to MIN_PROBABILITY from 0 and 1."""
     p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
     return math.log(p) - math.log1p(-p)
 
 
 @jit
 def _enter(P: FloatArray, start: int, rows: int, link: int, F: FloatArray) -> None:
-    """Apply the link to predictions."""
+    """Write to F the link of ``rows`` predictions of P from ``start`` on."""
     for c in range(len(F)):
         for i in range(rows):
             p = P[start + i, c]
@@ -503,7 +498,7 @@ def _enter(P: FloatArray, start: int, rows: int, link: int, F: FloatArray) -> No
 
 @jit
 def _leave(F: FloatArray, start: int, rows: int, link: int, out: FloatArray) -> None:
-    """Apply the inverse link."""
+    """Write to ``out``, from row ``start`` on, the inverse link of F."""
     for i in range(rows):
         row, top, total = out[start + i], F[0, i], 0.0
         for c in range(len(F)):
@@ -523,7 +518,7 @@ def _look_up(
     first: int, last: int, table: IntArray, places: Int32Array, values: FloatArray, bins: Int32Array, rows: int,
     added: FloatArray,
 ) -> None:  # fmt: skip
-    """Add the values of each table to the sums of all rows."""
+    """Add the values of tables ``first`` to ``last - 1`` at the bins of each row to ``added`` (outputs, rows)."""
     for t in range(first, last):
         a, b, c = bins[table[t, 0]], bins[table[t, 1]], added[table[t, 2]]
         begin, across, down = table[t, 3], table[t, 4], table[t, 5]
@@ -533,7 +528,7 @@ def _look_up(
 
 @jit
 def _mean(F: FloatArray, rows: int) -> None:
-    """Store the mean of all cascades in the first."""
+    """Write the mean of F (cascades, outputs, rows) over the cascades to F[0]."""
     for c in range(F.shape[1]):
         for i in range(rows):
             total = F[0, c, i]
@@ -549,7 +544,7 @@ def score(
     values: FloatArray, trees_at: IntArray, tree: Int32Array, node: Int32Array, threshold: FloatArray, words: UInt32Array,
     leaf: FloatArray, X: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Score rows: X (features, rows) with codes as numbers, P (rows, outputs)."""
+    """Score rows: features X (features, rows), categories as codes, and predictions P (rows, outputs); `CascadeProgram`."""
     features, outputs = sizes[0], sizes[1]
     link = sizes[4]
     most = min(ROWS, len(P))

@@ -71,7 +71,7 @@ def ecce_mad(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> flo
 
 
 def ecce_sigma(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, statistic: Statistic = "range") -> float:
-    """Compute the statistic in units of its noise, sqrt(sum w^2 p(1-p)) / W.
+    """Compute ECCE-R or ECCE-MAD (``statistic``) in units of its standard error, sqrt(sum w^2 p(1-p)) / W.
 
     If every score is 0 or 1, infinite if one of them is contradicted, else 0.
 

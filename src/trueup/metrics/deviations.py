@@ -93,7 +93,7 @@ def limit_rates(means: LocalMeans, observed: FloatArray, level: float) -> FloatA
 
 
 def _log_bound(means: LocalMeans, rate: FloatArray, observed: FloatArray) -> FloatArray:
-    """Return minus the logarithm of the bound: the larger of E and -ln Q."""
+    """Return minus the logarithm of the one-sided bound of the module: the larger of E and -ln Q(sqrt(2 E(x - b)))."""
     from scipy.special import log_ndtr
 
     jump = means.largest
@@ -103,7 +103,7 @@ def _log_bound(means: LocalMeans, rate: FloatArray, observed: FloatArray) -> Flo
 
 
 def _exponent(means: LocalMeans, rate: FloatArray, observed: FloatArray) -> FloatArray:
-    """Return the largest of the three exponents."""
+    """Return E, the largest of the three exponents of the module, for mean rate ``rate`` and mean outcome ``observed``."""
     from scipy.special import rel_entr
 
     distance = np.abs(observed - rate)
@@ -122,7 +122,7 @@ def _exponent(means: LocalMeans, rate: FloatArray, observed: FloatArray) -> Floa
 
 
 def _proxy_variance(rate: FloatArray, upward: BoolArray) -> FloatArray:
-    """Return G for deviations towards 1 or, mirrored, towards 0."""
+    """Return G of the module, the variance of a normal bound on a Bernoulli tail, towards 1 if ``upward``, else 0."""
     other = 1.0 - rate
     odds = np.where(upward, 1.0, -1.0) * (np.log1p(-rate) - np.log(rate))  # positive for a rare outcome
     tilt = np.abs(other - rate)
@@ -360,7 +360,7 @@ def _adjust_by_draws(
     draws: int,
     random_state: int,
 ) -> FloatArray:
-    """Adjust p-values by the smallest over all points for outcomes drawn from the confidences, stepping down.
+    """Adjust p-values by their minimum over all points for outcomes drawn from the confidences, stepping down.
 
     ``points`` have distinct neighbourhoods with ``means``; ``limit`` is the log p-value that counts as no larger.
     """
@@ -370,7 +370,7 @@ def _adjust_by_draws(
     ranked, points, limit = LocalMeans(*(column[order] for column in means)), points[order], limit[order]
 
     def count_smaller(errors: FloatArray) -> IntArray:
-        """Count the draws, shape (draws, ranks), with a p-value within the limit of a rank at that rank or a later one."""
+        """Count for each rank the draws in which that rank or a later one has a p-value within the limit of the rank."""
         log_p = np.empty(errors.shape)
         for start in range(0, len(limit), BLOCK):
             block = slice(start, start + BLOCK)

@@ -54,7 +54,7 @@ class GroupErrors:
 
     @property
     def worst(self) -> tuple[Any, float]:
-        """The group with the largest error, the first of equals, and the error."""
+        """The label of the group with the largest error (the first of equals), and the error."""
         index = int(np.argmax(np.where(np.isnan(self.values), -np.inf, self.values)))
         return self.groups[index], float(self.values[index])
 
@@ -141,14 +141,14 @@ def by_group(
 
 @dataclass(frozen=True, eq=False)
 class MulticalibrationError:
-    """The largest ECCE-R in units of its noise among groups (Guy et al. 2025).
+    """The largest ECCE-R among groups, each in units of its standard error (Guy et al. 2025).
 
     Attributes
     ----------
     sigma : float
-        max_g R_g / sigma_g.
+        max_g R_g / sigma_g, with R_g the ECCE-R of group g and sigma_g = sqrt(sum w^2 p(1-p)) / W over its rows.
     absolute, relative : float
-        sigma times the noise over all rows; and that divided by min(prevalence, 1 - prevalence), NaN where that is 0.
+        ``sigma`` times the standard error over all rows; that over min(prevalence, 1 - prevalence), NaN where that is 0.
     worst : object
         The worst group: its label, or its column index.
     groups : tuple
@@ -177,7 +177,7 @@ class MulticalibrationError:
 def multicalibration_error(
     y: ArrayLike, p: ArrayLike, groups: ArrayLike, weight: ArrayLike | None = None
 ) -> MulticalibrationError:
-    """Compute the multicalibration error over groups.
+    """Compute the largest ECCE-R among groups in units of its standard error; see `MulticalibrationError`.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def multicalibration_error(
 
 
 def _read_groups(groups: ArrayLike, rows: int) -> tuple[tuple[Any, ...], BoolArray | None, Int32Array]:
-    """Return group names, with indicators if groups may overlap, else with codes (-1 for rows in no group)."""
+    """Return group names; and indicators (n, g) if groups may overlap, else codes (n,), -1 for rows in no group."""
     labels = as_labels(groups)
     if labels.ndim not in (1, 2) or len(labels) != rows:
         raise DataError(
@@ -269,7 +269,7 @@ def discretized_error(
 
 
 def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
-    """Compute the mean absolute error of each function over the level sets.
+    """Compute the mean over the level sets of f of the absolute mean of h (y - f), for each function h.
 
     K1(f, h) = sum_v Pr[f = v] |E[h (y - v) | f = v]|.
 
@@ -306,7 +306,7 @@ def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None
 
 
 def k2(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
-    """Compute the mean squared error of each function over the level sets.
+    """Compute the mean over the level sets of f of the squared mean of h (y - f), for each function h.
 
     K2(f, h) = sum_v Pr[f = v] (E[h (y - v) | f = v])^2. Arrays and result as in `k1`.
 
@@ -320,7 +320,7 @@ def k2(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None
 
 
 def kinf(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
-    """Compute the largest error of each function on one level set, times the share of rows there.
+    """Compute the largest absolute mean of h (y - f) on one level set of f, times its share of the rows, for each h.
 
     Kinf(f, h) = max_v Pr[f = v] |E[h (y - v) | f = v]|. Arrays and result as in `k1`.
 

@@ -28,7 +28,7 @@ Z_POWER = NormalDist().inv_cdf(POWER)
 
 
 def range_quantile(level: float, *, inflated: bool = False) -> float:
-    """Return the smallest x whose tail probability is at most ``level``.
+    """Return the smallest x for which the range of Brownian motion exceeds x with probability at most ``level``.
 
     ``inflated`` multiplies the tail by max(1, x/4), as the default p-value does for skewed sums.
     """
@@ -59,12 +59,12 @@ def segment_pvalues(span: FloatArray, rise: FloatArray, variance: FloatArray, sk
 
 
 def limit_pvalues(sigma_units: FloatArray) -> FloatArray:
-    """Return the p-values of the Brownian limit alone: too small if few events are expected."""
+    """Return P(range of Brownian motion > x) for each x = ECCE-R / sigma: too small if few events are expected."""
     return segment_pvalues(sigma_units, sigma_units, np.ones(len(sigma_units)), np.zeros(len(sigma_units)))
 
 
 def real_pvalues(sigma_units: FloatArray, rows: NDArray[np.integer]) -> FloatArray:
-    """Return the p-values for real outcomes: the range tail with Student t, 2(n-1)/3 degrees of freedom, for the normal."""
+    """Return p-values for real outcomes: the range tail with Student's t of 2(n-1)/3 degrees of freedom for the normal."""
     from scipy.special import stdtr
 
     x = np.asarray(sigma_units, np.float64)
@@ -114,7 +114,7 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
 
 
 def rejected(p: FloatArray, method: Adjustment, alpha: float, tested: int) -> BoolArray:
-    """Return which of ``tested`` p-values are rejected at alpha after adjustment; those not tested are passed as 1.
+    """Return which p-values are rejected at alpha after adjustment for ``tested`` tests; pass 1 for those not tested.
 
     Only p-values of at most alpha are examined: no adjustment makes one smaller.
     """
@@ -155,10 +155,10 @@ def detectable_real(rows: NDArray[np.integer], level: float) -> FloatArray:
 
 
 def likely_root(squares: FloatArray | float, largest: FloatArray | float, failing: float) -> FloatArray:
-    """Bound the square root of a sum of variances from the observed sum of squares, also if few events were observed.
+    """Return an upper bound on sqrt(sum of variances) from the observed sum of ``squares``, valid also for few events.
 
     sqrt(S + m^2 L/2) + m sqrt(L/2), with S the sum of squares, m the largest possible absolute value of a term and
-    L = ln(5/failing).
+    L = ln(5/failing): the bound uses a fifth of ``failing``, the probability that the interval it is part of fails.
     """
     half = math.log(5 / failing) / 2
     return np.asarray(np.sqrt(squares + np.square(largest) * half) + np.multiply(largest, math.sqrt(half)))

@@ -25,7 +25,7 @@ class Scored(NamedTuple):
 
 
 def as_floats(values: ArrayLike, name: str) -> FloatArray:
-    """Return an array of any shape as float64."""
+    """Return ``values``, of any shape, as a float64 array; errors call it ``name``."""
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
@@ -33,7 +33,7 @@ def as_floats(values: ArrayLike, name: str) -> FloatArray:
 
 
 def reject_rows(bad: BoolArray, rule: str, values: AnyArray, hint: str, spec: str = "g") -> None:
-    """Raise if rows break a rule; the message quotes the first value and its row."""
+    """Raise if any row is ``bad``; the message states the rule, the first bad value and its row."""
     if bad.any():
         raise DataError(f"{rule}; got {values[bad][0]:{spec}} {describe_rows(bad)}", hint=hint)
 
@@ -70,7 +70,7 @@ def validate_scores(
 
 
 def validate_columns(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, largest: float = math.inf) -> Scored:
-    """Validate numbers and weights of equal length, keeping rows of weight 0."""
+    """Validate finite y, p and weights of equal length, keeping rows of weight 0."""
     ys, ps = validate_array(y, "y", largest), validate_array(p, "p", largest)
     ws = np.ones(len(ys)) if weight is None else validate_array(weight, "weight")
     if not len(ys) == len(ps) == len(ws):
@@ -123,7 +123,7 @@ def validate_class_scores(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None =
 
 
 def validate_points(values: ArrayLike, name: str) -> FloatArray:
-    """Return points as a C-ordered array of shape (n, d), from (n, d) or (n,); finite numbers."""
+    """Return finite coordinates of shape (n, d) or (n,) as a C-ordered array of shape (n, d)."""
     try:
         array = np.asarray(values)
     except ValueError as error:  # rows of different lengths
@@ -149,7 +149,7 @@ def validate_points(values: ArrayLike, name: str) -> FloatArray:
 
 
 def as_labels(groups: ArrayLike) -> AnyArray:
-    """Return labels unchanged: NumPy would turn lists of mixed types into text, and dates into numbers."""
+    """Return an array of the labels unchanged: NumPy would turn lists of mixed types into text, and dates into numbers."""
     if isinstance(groups, (list, tuple)) and not any(isinstance(item, (list, tuple, np.ndarray)) for item in groups):
         labels = np.empty(len(groups), object)
         labels[:] = groups

@@ -54,7 +54,7 @@ GAMMAS = (0.001, *(10.0 ** (k / 4 - 2) for k in range(13)), 100.0)
 
 
 class Options(NamedTuple):
-    """How the sums are computed; see `lce`."""
+    """The options that all local measures share; `lce` documents them."""
 
     bins: int = 15
     strategy: Strategy = "width"
@@ -68,10 +68,10 @@ class Options(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """Rows with weight, and the query points.
+    """The rows of positive weight, and the query points at which local means are computed.
 
-    ``rows`` are the positions of the rows with weight; ``cell`` is a row's bin, or its bin and group. ``weight`` is
-    relative to a power of two near the largest of the cell, which cancels in ratios of sums.
+    ``rows`` are the indices of these rows in the input; ``cell`` is the bin of each, or its bin and group. ``weight`` is
+    divided by a power of two near the largest weight of the cell, which cancels in ratios of sums.
     """
 
     confidence: FloatArray
@@ -86,11 +86,11 @@ class Neighbourhoods:
     options: Options
 
     def scale(self, gamma: float) -> float:
-        """Return the factor of distances, 1 / (d gamma)."""
+        """Return the scale of the kernel exp(-scale * distance): 1 / (d gamma)."""
         return 1.0 / float(max(self.points.shape[1] * gamma, 1.0 / MAX_SCALE))
 
     def sums(self, columns: Sequence[FloatArray], scales: Sequence[float]) -> Sums:
-        """Sum columns, the first of them weights, over the neighbourhood of each query point."""
+        """Return kernel-weighted sums of columns, the first of them weights, at each query point and scale."""
         options = self.options
         stacked, steps = np.column_stack(columns), np.array(scales)
         tolerance = EXACT if options.tolerance is None else options.tolerance
@@ -121,7 +121,7 @@ class Neighbourhoods:
 def read_neighbourhoods(
     phi: ArrayLike, confidence: ArrayLike, hit: ArrayLike, weight: ArrayLike | None, options: Options
 ) -> Neighbourhoods:
-    """Validate everything except gamma."""
+    """Validate the arguments of a local measure except gamma, and assign rows and query points to bins."""
     check_choice("kernel", options.kernel, ("laplace", "group"))
     check_choice("strategy", options.strategy, ("width", "mass"))
     check_choice("device", options.device, ("cpu", "cuda"))
@@ -157,22 +157,13 @@ def read_neighbourhoods(
     largest = np.zeros(int(cell[kept].max()) + 1)
     np.maximum.at(largest, cell[kept], w[kept])
     scaled = np.maximum(np.ldexp(w[kept], -np.frexp(largest)[1][cell[kept]]), SMALLEST_WEIGHT)
-    return Neighbourhoods(
-        p[kept],
-        y[kept],
-        scaled,
-        points if len(kept) == len(points) else points[kept],
-        cell[kept],
-        kept,
-        query,
-        cell if options.query is None else cells[len(p) :],
-        w if options.query is None else np.ones(len(level)),
-        options,
-    )
+    query_cell, query_weight = (cell, w) if options.query is None else (cells[len(p) :], np.ones(len(level)))
+    points = points if len(kept) == len(points) else points[kept]
+    return Neighbourhoods(p[kept], y[kept], scaled, points, cell[kept], kept, query, query_cell, query_weight, options)
 
 
 def check_gamma(gamma: float | None, kernel: Kernel) -> float:
-    """Validate gamma; the group kernel has none, which is the same as an infinite one."""
+    """Validate and return gamma; infinity for the group kernel, which has no gamma."""
     if kernel == "group":
         if gamma is not None:
             message = f"gamma belongs to the Laplace kernel; got {gamma!r}"
@@ -373,7 +364,7 @@ def mean_lce(
 
 
 def _signed_errors(rows: Neighbourhoods, gammas: list[float]) -> FloatArray:
-    """Return the signed errors, one line per gamma; NaN without neighbours."""
+    """Return the signed errors, shape (gammas, query points); NaN for points without neighbours."""
     columns = (rows.weight, rows.weight * (rows.confidence - rows.hit))
     total = rows.sums(columns, [rows.scale(gamma) for gamma in gammas]).total
     with np.errstate(invalid="ignore"):
@@ -381,7 +372,7 @@ def _signed_errors(rows: Neighbourhoods, gammas: list[float]) -> FloatArray:
 
 
 def _average(rows: Neighbourhoods, values: FloatArray) -> float:
-    """Average over the query points that have a value."""
+    """Return the mean of ``values``, weighted by query point, without NaN."""
     used = np.isfinite(values) & (rows.query_weight > 0)
     return float(np.average(values[used], weights=rows.query_weight[used])) if used.any() else math.nan
 
@@ -550,7 +541,7 @@ def fit_features(
     weight: ArrayLike | None = None,
     unit: bool = True,
 ) -> FeatureMap:
-    """Fit a feature map.
+    """Fit a map from columns of numbers to the points ``phi`` of `lce`: scaled, optionally rotated, with one common unit.
 
     Parameters
     ----------
@@ -602,7 +593,7 @@ def fit_features(
 
 
 def _scaling(rows: FloatArray, w: FloatArray, scaling: Scaling, *, plain: bool) -> tuple[FloatArray, FloatArray]:
-    """Return the center and the scale of each column; 0 and 1 if columns stay as they are."""
+    """Return the center and the scale of each column for this ``scaling``; see `fit_features`."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     ones = np.ones(rows.shape[1])
     if scaling == "none" and plain:

@@ -67,7 +67,7 @@ class ReliabilityCurve(Result):
 
 @dataclass(frozen=True, eq=False)
 class CurveSet(Mapping[int, ReliabilityCurve]):
-    """Many curves by number, stored as a few long arrays; each curve is created on access."""
+    """Curves by rank of their segment, stored as a few long arrays; each `ReliabilityCurve` is created on access."""
 
     numbers: dict[int, int]
     """Position of each numbered curve."""
@@ -89,7 +89,7 @@ class CurveSet(Mapping[int, ReliabilityCurve]):
 
 
 def curves_from_sums(numbers: Sequence[int], cells: FloatArray, *, alpha: float, real: bool) -> CurveSet:
-    """Make curves from the bin sums of `trueup.kernels.tally.curves`, (curves, bins, 6); empty bins are dropped.
+    """Make curves from bin sums ``cells`` (curves, bins, 6) of `trueup.kernels.tally.curves`; empty bins are dropped.
 
     Limits are Wilson's with Kish's effective size for probabilities, and normal ones from the squared residuals for real
     outcomes.
@@ -197,7 +197,7 @@ def _binned_curve(
 
 
 def _isotonic_smoother(data: Scored) -> tuple[FloatArray, Smoother, FloatArray]:
-    """Return the knots of the isotonic fit, the function that fits other outcomes there, and effective block sizes."""
+    """Return the knots of the isotonic fit, a function from other outcomes to their fit there, and effective sizes."""
     fit = isotonic(data.y, data.p, data.w)
     values, block = np.unique(fit.fitted, return_inverse=True)
     mass, squares = np.bincount(block, data.w), np.bincount(block, data.w**2)
@@ -210,7 +210,7 @@ def _isotonic_smoother(data: Scored) -> tuple[FloatArray, Smoother, FloatArray]:
 
 
 def _kernel_smoother(data: Scored) -> tuple[FloatArray, Smoother, FloatArray]:
-    """Return evenly spaced scores, the function that smooths outcomes there, and effective sizes."""
+    """Return evenly spaced scores, a function from outcomes to their smoothed means there, and effective sizes."""
     sigma = max(smooth_ece(data.y, data.p, data.w), MIN_BANDWIDTH)
     places = np.linspace(data.p.min(), data.p.max(), KERNEL_POINTS if data.p.min() < data.p.max() else 1)
     centres = np.linspace(0, 1, KERNEL_CELLS + 1)
@@ -342,7 +342,7 @@ def isotonic(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Iso
 
 
 def find_knots(scores: FloatArray, total: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Fit sums at ascending distinct scores; return the scores where blocks begin and end, and the value at each."""
+    """Fit isotonic means total / weight; return the scores at which blocks begin and end, and the value at each."""
     first, mean = pool_adjacent_violators(total, weight)
     last = np.append(first[1:], len(scores)) - 1
     ends = np.stack([first, last], axis=1).ravel()

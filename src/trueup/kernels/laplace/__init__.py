@@ -39,12 +39,12 @@ LEFT, RIGHT = np.uint64(29), np.uint64(32)
 
 
 def add_up(columns: FloatArray, group: IntArray, count: int) -> FloatArray:
-    """Sum the rows of each group."""
+    """Return the sums of ``columns`` over the rows of each of ``count`` groups, shape (count, columns)."""
     return np.column_stack([np.bincount(group, column, count) for column in columns.T])
 
 
 def add_others(columns: FloatArray, group: IntArray) -> FloatArray:
-    """Sum the other rows of each row's group; the first column holds weights.
+    """Return for each row the sums of ``columns`` over the other rows of its group; the first column holds weights.
 
     A row is subtracted from the sum of its group, except one that outweighs all others, which would cancel too much.
     """
@@ -58,9 +58,9 @@ def add_others(columns: FloatArray, group: IntArray) -> FloatArray:
 
 
 def find_equal(points: FloatArray, bins: IntArray) -> tuple[IntArray, IntArray] | None:
-    """Group rows of one bin and equal coordinates: the first row of each group, and the group of each row.
+    """Group rows of equal bin and equal coordinates; return the first row of each group, and the group of each row.
 
-    None if too few rows are equal to be worth it.
+    None if so few rows are equal that pooling them would not save time.
     """
     marks = np.empty(len(points), np.uint64)
     _mark(points.view(np.uint64), bins, marks)
@@ -74,14 +74,14 @@ def find_equal(points: FloatArray, bins: IntArray) -> tuple[IntArray, IntArray] 
 
 
 def as_bytes(rows: FloatArray) -> NDArray[np.void]:
-    """View each row as one value, to be sorted and compared by its bytes: NaNs differ by their bits, and so does -0."""
+    """View each row as one value, to be sorted and compared by its bytes; 0 and -0 differ, and so may two NaNs."""
     whole = np.ascontiguousarray(rows)
     return whole.view(np.dtype((np.void, whole.shape[1] * whole.itemsize))).ravel()
 
 
 @jit
 def _mark(words: UInt64Array, bins: IntArray, out: UInt64Array) -> None:
-    """Hash the bits of each row."""
+    """Write to ``out`` a hash of the bin and the coordinates (bits of float64, -0 as 0) of each row."""
     for i in range(len(out)):
         mark = np.uint64(bins[i])
         for k in range(words.shape[1]):
@@ -92,7 +92,7 @@ def _mark(words: UInt64Array, bins: IntArray, out: UInt64Array) -> None:
 
 
 class BinnedRows:
-    """Rows in the order of their bins; the first column holds weights."""
+    """Rows sorted by bin: coordinates ``points`` and ``columns`` to sum, of which the first holds weights."""
 
     def __init__(self, points: FloatArray, columns: FloatArray, numbers: IntArray, bins: int) -> None:
         self.bins = bins
@@ -115,14 +115,14 @@ class BinnedRows:
 
     @property
     def places(self) -> IntArray:
-        """The place of each input row in the order of bins."""
+        """The index of each input row among the rows sorted by bin."""
         place = np.empty(len(self.order), np.int64)
         place[self.order] = np.arange(len(self.order))
         return place
 
     @cached_property
     def blocks(self) -> tiles.Blocks:
-        """The rows laid out for sums over all pairs."""
+        """The rows in blocks, for sums over all pairs."""
         return tiles.Blocks(self.points, self.columns, self.starts)
 
     @cached_property
@@ -134,24 +134,24 @@ class BinnedRows:
         return totals
 
     def fine(self, scale: float) -> bool:
-        """Return whether distances may be integers at this scale."""
+        """Return whether integer distances are accurate enough at this scale."""
         return tiles.fine_enough(self.high - self.low, scale)
 
     def group_scales(self, scales: FloatArray) -> Iterator[IntArray]:
-        """Group the scales: zero, those at which distances may be integers, and the others; at most 8 at once."""
+        """Yield indices of scales that are summed in one pass: zero, `fine` and other scales apart, at most 8 at a time."""
         fine = np.array([self.fine(float(scale)) for scale in scales], bool)
         for kind in (scales == 0, (scales > 0) & fine, (scales > 0) & ~fine):
             chosen = np.flatnonzero(kind)
             yield from (chosen[start : start + SCALES_PER_PASS] for start in range(0, len(chosen), SCALES_PER_PASS))
 
     def cut(self, scale: float, tolerance: float) -> float:
-        """Return the distance beyond a point's nearest row at which rows no longer matter."""
+        """Return how far beyond a point's nearest row another row changes no ratio of sums by more than ``tolerance``."""
         ratio = float(np.log(2 * self.weight.sum()) - np.log(self.weight.min())) - np.log(tolerance)
         return float(min(ratio / scale, np.finfo(float).max))
 
 
 class SumTask(NamedTuple):
-    """What is computed, whatever the rows."""
+    """The settings of a sum, as in `sums`."""
 
     scales: FloatArray
     tolerance: float
@@ -162,8 +162,8 @@ class SumTask(NamedTuple):
 class Sums(NamedTuple):
     """Sums at m points, for g scales and c columns: ``total * exp(-scale * shift)``.
 
-    ``shift`` is a distance, 0 unless a sum would nearly vanish; it cancels in ratios of totals of one point and scale. A
-    point whose bin has no other rows has a total of 0.
+    ``shift`` is the distance to the nearest row where a sum would otherwise underflow, else 0; it cancels in ratios of
+    totals of one point and scale. A point whose bin has no other rows has a total of 0.
     """
 
     total: FloatArray  # (g, m, c)
@@ -193,7 +193,7 @@ def sums(
 
 
 class Sources:
-    """Rows that are laid out once for sums at many points; see `sums`."""
+    """Rows prepared once for sums at points that arrive later; arguments as for `sums`."""
 
     def __init__(self, points: FloatArray, columns: FloatArray, bins: IntArray) -> None:
         self._columns = columns.shape[1]
@@ -210,7 +210,7 @@ class Sources:
         self, points: FloatArray, bins: IntArray, scales: FloatArray, threads: int | None = None,
         tolerance: float = EXACT, device: str = "cpu",
     ) -> Sums:  # fmt: skip
-        """Sum at points; the sums of a point depend on it alone."""
+        """Return the sums at ``points`` in ``bins``, as `sums` does; those of a point do not depend on the other points."""
         task = SumTask(scales, tolerance, Workers(threads), device)
         result = Sums(np.zeros((len(scales), len(points), self._columns)), np.zeros((len(scales), len(points))))
         rows = self._rows
@@ -227,7 +227,7 @@ class Sources:
 
 
 def _sum_among(points: FloatArray, columns: FloatArray, bins: IntArray, task: SumTask, result: Sums, *, own: bool) -> None:
-    """Sum at the rows themselves; equal rows are pooled."""
+    """Write to ``result`` the sums at the rows themselves, each counting for itself if ``own``; equal rows are pooled."""
     equal = find_equal(points, bins)
     first, group = equal or (np.arange(len(points)),) * 2
     pooled = columns if equal is None else add_up(columns, group, len(first))
@@ -254,8 +254,8 @@ def _sum_among(points: FloatArray, columns: FloatArray, bins: IntArray, task: Su
 def _sum_over(rows: BinnedRows, targets: BinnedRows | None, alone: BoolArray, scales: FloatArray, task: SumTask) -> Sums:
     """Sum over the rows of each target's bin by the fastest exact method; without targets, over all other rows of the bin.
 
-    Where a sum nearly vanished it is summed again, relative to the nearest row, if the point is ``alone``: no row at its
-    place counts.
+    A sum that nearly underflowed is computed again, relative to the nearest row, if the point is ``alone``: no row with the
+    same coordinates counts.
     """
     points, starts = (rows.points, rows.starts) if targets is None else (targets.points, targets.starts)
     shift = np.zeros((len(scales), len(points)))

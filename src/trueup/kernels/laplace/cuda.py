@@ -35,7 +35,7 @@ FINE = 1e-6  # the largest relative change of the kernel by rounding of a typica
 
 
 class GpuKernel:
-    """A function on the GPU, loaded from machine code."""
+    """A function on the GPU, loaded from machine code ``image``."""
 
     def __init__(self, image: bytes, name: str) -> None:
         self._driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -44,7 +44,7 @@ class GpuKernel:
         self._call("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
 
     def launch(self, blocks: int, threads: int, shared: int, stream: int, *values: Any) -> None:
-        """Launch it; values are ctypes numbers, addresses as c_void_p."""
+        """Launch the function with ``values`` as arguments: ctypes numbers, or c_void_p for addresses."""
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         size = (blocks, 1, 1, threads, 1, 1, shared)
         grid = [ctypes.c_uint(number) for number in size]
@@ -100,7 +100,7 @@ def _library() -> ctypes.CDLL:
 
 
 def available() -> bool:
-    """Return whether there is a GPU; warn if there is none."""
+    """Return whether torch finds a GPU; warn if it finds none."""
     torch = require("torch", extra="gpu")
     if torch.cuda.is_available():
         return True
@@ -165,7 +165,7 @@ def sums(
 
 
 def _pad(starts: IntArray) -> tuple[IntArray, BoolArray, list[int]]:
-    """Pad the last tile of each bin: the row at each place, whether it is one, and the first tile of each bin."""
+    """Pad bins to full tiles: return the row at each position, whether it is no padding, and the first tile of each bin."""
     counts = np.diff(starts)
     tiles = -(-counts // SIDE)
     bins = np.repeat(np.arange(len(counts)), tiles * SIDE)
@@ -175,7 +175,7 @@ def _pad(starts: IntArray) -> tuple[IntArray, BoolArray, list[int]]:
 
 
 def _tasks(whole: list[tuple[int, int, int]]) -> Int32Array:
-    """Split the tiles that each tile meets into runs."""
+    """Split each (tile, first, last) of ``whole`` into tasks of at most RUN tiles from first to last."""
     given = np.array(whole, np.int32).reshape(-1, 3)
     runs = -(-(given[:, 2] - given[:, 1]) // RUN)
     of = np.repeat(np.arange(len(given)), runs)
@@ -184,7 +184,7 @@ def _tasks(whole: list[tuple[int, int, int]]) -> Int32Array:
 
 
 def _upload(values: FloatArray, order: IntArray, middle: FloatArray | float = 0.0) -> Any:
-    """Copy rows to the GPU as (columns, places) of float32, relative to the middle."""
+    """Copy ``values[order] - middle`` to the GPU as float32, transposed: one row per column."""
     torch = require("torch", extra="gpu")
     whole = torch.as_tensor(values).to("cuda") - torch.as_tensor(middle).to("cuda")
     return whole.T.to(torch.float32)[:, torch.as_tensor(order).to("cuda")].contiguous()

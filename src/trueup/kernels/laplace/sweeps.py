@@ -51,7 +51,7 @@ NOTHING = 708.0  # beyond it exp(-u) is near the smallest float, and set to 0
 def sums(
     points: FloatArray, columns: FloatArray, starts: IntArray, targets: Targets | None, scale: float, workers: Workers
 ) -> FloatArray:
-    """Sum the columns of the rows of each target's bin, weighted by the kernel; underflow gives 0.
+    """Sum the columns of the rows of each target's bin, weighted by the kernel exp(-scale * distance); underflow gives 0.
 
     The rows of bin k are ``starts[k]:starts[k + 1]``; coordinates are finite. Without targets, the sums of each point over
     all other points are computed.
@@ -85,7 +85,7 @@ def sums(
 
 
 def in_order(values: FloatArray, starts: IntArray) -> IntArray:
-    """Return the order that sorts the values of each bin, stably."""
+    """Return the stable argsort of the values within each bin; bin k is ``starts[k]:starts[k + 1]``."""
     order = np.argsort(values, kind="stable")
     sizes = np.diff(starts)
     return order if sizes.max(initial=0) == len(values) else _deal(order, np.repeat(np.arange(len(sizes)), sizes), starts)
@@ -93,7 +93,7 @@ def in_order(values: FloatArray, starts: IntArray) -> IntArray:
 
 @jit
 def _deal(order: IntArray, bins: IntArray, starts: IntArray) -> IntArray:
-    """Group an order of all rows by bin."""
+    """Sort ``order``, which lists all rows, by bin, stably."""
     out = np.empty_like(order)
     place = starts[:-1].copy()
     for row in order:
@@ -107,9 +107,9 @@ def merged(
     values: FloatArray, starts: IntArray, order: IntArray, targets: FloatArray, target_starts: IntArray,
     target_order: IntArray,
 ) -> IntArray:  # fmt: skip
-    """Merge the orders of rows and of targets, bin by bin; a target follows rows of its value.
+    """Merge the argsorts of rows and of targets, bin by bin; a target follows rows of equal value.
 
-    Targets are numbered from the number of rows on.
+    In the result the number of rows is added to the index of a target.
     """
     n = order.size
     out = np.empty(n + target_order.size, np.int64)
@@ -128,7 +128,7 @@ def merged(
 
 
 def split_bins(starts: IntArray) -> list[tuple[int, int]]:
-    """Split the bins into runs with enough rows for a thread, independently of the number of threads."""
+    """Return runs (first bin, last bin + 1) of about ENOUGH rows each, independently of the number of threads."""
     groups = starts[:-1] // ENOUGH
     cuts = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
     return list(zip(cuts, [*cuts, len(groups)][1:], strict=True))
@@ -137,7 +137,7 @@ def split_bins(starts: IntArray) -> list[tuple[int, int]]:
 def _sum_line(
     x: FloatArray, columns: FloatArray, starts: IntArray, targets: Targets | None, scale: float, workers: Workers
 ) -> FloatArray:
-    """Sum in one dimension."""
+    """Return the sums of `sums` for points ``x`` in one dimension."""
     order = in_order(x, starts)
     x, columns = x[order], columns[order]
     if targets is None:
@@ -161,7 +161,7 @@ def _sweep_line(
     x: FloatArray, columns: FloatArray, starts: IntArray, queries: FloatArray, bounds: IntArray, first: int, last: int,
     scale: float, itself: int, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Add what lies below each target, then what lies above, for a run of bins. Rows at a target count as below it."""
+    """Add to ``out`` the rows up to each target, then those above it, of bins ``first`` to ``last - 1``."""
     acc = np.zeros(columns.shape[1])
     for b in range(first, last):
         begin, end = starts[b], starts[b + 1]
@@ -183,7 +183,7 @@ def _sweep_line(
 
 @jit
 def _join(acc: FloatArray, x: float, origin: float, row: FloatArray, scale: float) -> float:
-    """Add a row to the sum; return the origin, which moves to the row if it is out of reach."""
+    """Add a ``row`` at ``x`` to the sums ``acc``, which are relative to ``origin``; return their new origin."""
     far = scale * abs(x - origin)
     if far > REACH:
         fade = math.exp(-far)
@@ -198,14 +198,14 @@ def _join(acc: FloatArray, x: float, origin: float, row: FloatArray, scale: floa
 
 @jit
 def _read(acc: FloatArray, far: float, scale: float, out: FloatArray) -> None:
-    """Add the sum, decayed by a distance."""
+    """Add the sums ``acc`` times exp(-scale * far) to ``out``."""
     fade = math.exp(-scale * far)
     for c in range(acc.size):
         out[c] += acc[c] * fade
 
 
 def _bits(_context: Any, of: Any) -> tuple[Any, Any]:
-    """Reinterpret the bits of a double as an integer, or the reverse."""
+    """Reinterpret the bits of a float64 as an int64, or the reverse."""
     to = types.int64 if of == types.float64 else types.float64
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -235,7 +235,7 @@ def _decay(u: float) -> float:
 
 
 class _Rows(NamedTuple):
-    """Rows, and targets among them, by bin and then by the first coordinate."""
+    """Rows and targets together, sorted by bin and then by the first coordinate: the order of the records."""
 
     records: FloatArray  # columns X to SECOND
     kinds: UInt8Array
@@ -250,7 +250,7 @@ class _Rows(NamedTuple):
 
 
 class _Scratch(NamedTuple):
-    """The rows of a half in the order of y, and space to work."""
+    """The rows and targets of one half of a bin (by x) in the order of y, and scratch space."""
 
     v: FloatArray  # rows X to SHARE
     flow: FloatArray  # what each row adds to a sweep and receives from it: two columns upwards, two downwards
@@ -263,7 +263,7 @@ class _Scratch(NamedTuple):
 
 @jit
 def _give(of: FloatArray, j: int, to: FloatArray, many: int, scale: float) -> None:
-    """Add row j, weighted by the kernel, to the targets, and to the padding behind them up to a full set of lanes."""
+    """Add row ``j`` of ``of``, weighted by the kernel, to the ``many`` targets ``to`` (and to padding up to full lanes)."""
     x, y, z, first, second = of[0, j], of[1, j], of[2, j], of[3, j], of[4, j]
     tx, ty, tz, t1, t2 = to[0], to[1], to[2], to[3], to[4]
     for i in range((many + LANES - 1) // LANES * LANES):
@@ -274,7 +274,7 @@ def _give(of: FloatArray, j: int, to: FloatArray, many: int, scale: float) -> No
 
 @jit
 def _gather(rows: _Scratch, begin: int, end: int, mask: int, want: int, box: FloatArray) -> int:
-    """Copy the rows with the wanted marks, targets with sums of 0; return their number."""
+    """Copy the rows whose marks under ``mask`` equal ``want`` to ``box``, targets with sums of 0; return their number."""
     v, n, keep = rows.v, 0, 1.0 if want & SOURCE else 0.0
     for r in range(begin, end):
         box[0, n] = v[X, r]
@@ -288,7 +288,7 @@ def _gather(rows: _Scratch, begin: int, end: int, mask: int, want: int, box: Flo
 
 @jit
 def _leaf(rows: _Scratch, lo: int, hi: int, scale: float, whole: int) -> None:
-    """Sum pair by pair over all other rows if ``whole``, otherwise over the rows of the other side."""
+    """Add to each target of ``lo:hi``, pair by pair, all other rows if ``whole``, else the rows on the other side of x."""
     v, marks, of, to = rows.v, rows.marks, rows.of, rows.to
     mask = 0 if whole else SIDE
     for side in range(1 if whole else 2):
@@ -313,7 +313,7 @@ def _leaf(rows: _Scratch, lo: int, hi: int, scale: float, whole: int) -> None:
 
 @jit
 def _weigh(v: FloatArray, flow: FloatArray, lo: int, hi: int, mid: int, scale: float) -> None:
-    """Set what every row adds to the sweep upwards (two columns) and downwards (two)."""
+    """Write to ``flow`` what every row adds to the sums of the sweep upwards (two columns) and downwards (two)."""
     y, height, first, second = v[Y, lo:hi], v[HEIGHT, lo:hi], v[FIRST, lo:hi], v[SECOND, lo:hi]
     fade, grow, brings = v[FADE, lo:hi], v[GROW, lo:hi], flow[lo:hi]
     cut = v[Y, mid]
@@ -334,8 +334,8 @@ def _sweep(
 ) -> None:
     """Sweep over the rows in the order of z, upwards and downwards at once; each row receives the sums of its opposites.
 
-    A code is twice the row, plus the side; a quarter is twice (is it high), plus the side. What a row receives replaces
-    what it added. A target alone never moves a sum.
+    A code is twice the row plus its side of x; a quarter is twice (is y high) plus the side. In ``flow`` the sums that a
+    row receives replace what it added. Only sources, not targets, move the origin of a sum.
     """
     acc = np.zeros((2, 8))
     n, origin = codes.size, v[ORIGIN]
@@ -362,7 +362,7 @@ def _sweep(
 
 @jit
 def _collect(v: FloatArray, flow: FloatArray, lo: int, hi: int) -> None:
-    """Add what the rows received."""
+    """Add the sums in ``flow`` that rows lo to hi received from `_sweep`, times their factors, to their results."""
     height, fade, grow = v[HEIGHT, lo:hi], v[FADE, lo:hi], v[GROW, lo:hi]
     first, second, finds = v[OUT, lo:hi], v[OUT + 1, lo:hi], flow[lo:hi]
     for r in range(height.size):
@@ -374,7 +374,7 @@ def _collect(v: FloatArray, flow: FloatArray, lo: int, hi: int) -> None:
 
 @jit
 def _part(codes: Int32Array, cut: int, low: Int32Array, high: Int32Array) -> None:
-    """Split codes at the cut; both parts keep their order."""
+    """Copy the codes below ``cut`` to ``low`` and the others to ``high``, stably."""
     i = uint64(0)
     j = uint64(0)
     for k in range(codes.size):
@@ -390,7 +390,7 @@ def _part(codes: Int32Array, cut: int, low: Int32Array, high: Int32Array) -> Non
 
 @jit
 def _split(ids: Int32Array, spare: Int32Array, lo: int, mid: int) -> None:
-    """Split the rows of a half in place."""
+    """Move the rows of ``ids`` below ``mid`` to the front, stably; the first of all is ``lo``."""
     for k in range(ids.size):
         spare[k] = ids[k]
     _part(spare[: ids.size], mid, ids[: mid - lo], ids[mid - lo :])
@@ -398,7 +398,7 @@ def _split(ids: Int32Array, spare: Int32Array, lo: int, mid: int) -> None:
 
 @jit
 def _plane(rows: _Scratch, n: int, sources: int, few: int, scale: float, whole: int) -> None:
-    """Sum in y and z: over all other rows if ``whole``, otherwise over the rows on the other side of x."""
+    """Sum by halving in y and sweeping in z: over all other rows if ``whole``, else over rows on the other side of x."""
     marks, codes = rows.marks, rows.codes
     stack = np.zeros((64, 5), np.int64)
     stack[0, 1], stack[0, 3] = sources, n
@@ -424,7 +424,7 @@ def _plane(rows: _Scratch, n: int, sources: int, few: int, scale: float, whole: 
 
 @jit
 def _load(rows: _Rows, ids: Int32Array, lo: int, mid: int, scale: float, whole: int, to: _Scratch, rank: Int32Array) -> int:
-    """Load the rows of a half of x in the order of y; return the number of sources. Unless ``whole``, x is eliminated."""
+    """Copy rows ``ids`` (sorted by y) to scratch; return the number of sources. x is a factor, unless ``whole``."""
     v, n = to.v, 0
     for k in range(ids.size):
         row = ids[k]
@@ -452,7 +452,7 @@ def _load(rows: _Rows, ids: Int32Array, lo: int, mid: int, scale: float, whole: 
 def sum_halves(
     rows: _Rows, jobs: IntArray, scale: float, base: int, v: FloatArray, flow: FloatArray, out: FloatArray
 ) -> None:
-    """Run jobs, each a half in x: (first and last source, first and last row, rows of its bin, whether to halve it)."""
+    """Run jobs: (first and last source, first and last row of a half in x, rows of its bin, whether to halve further)."""
     size = flow.shape[0]
     codes, rank, spare = np.empty((2, size), np.int32), np.empty(size, np.int32), np.empty(size, np.int32)
     of, to = np.empty((5, PAIRS + 1)), np.zeros((5, BLOCK + LANES))
@@ -493,7 +493,7 @@ def sum_halves(
 
 
 def _arrange(points: FloatArray, starts: IntArray, targets: Targets | None, scale: float, workers: Workers) -> _Rows:
-    """Sort rows and targets by each coordinate."""
+    """Return rows and targets together, with their orders by each coordinate."""
     n, d = points.shape
 
     def order(k: int) -> IntArray:
@@ -522,9 +522,9 @@ def _arrange(points: FloatArray, starts: IntArray, targets: Targets | None, scal
 
 @jit
 def _set_origins(records: FloatArray, kinds: UInt8Array, by_z: Int32Array, bounds: IntArray, scale: float) -> None:
-    """Set the origin of every row, not far below it, and the factors to and from it.
+    """Write the origin in z of every row, at most REACH / scale below it, and the factors exp(-+ scale (z - origin)).
 
-    Origins are rows. A target without an origin in reach is its own.
+    Origins are the z of rows. A target without one in reach is its own origin.
     """
     for b in range(bounds.size - 1):
         origin = math.nan
@@ -543,7 +543,7 @@ def _set_origins(records: FloatArray, kinds: UInt8Array, by_z: Int32Array, bound
 
 
 def _sum_pair(rows: _Rows, columns: FloatArray, scale: float, workers: Workers) -> FloatArray:
-    """Sum one or two columns at all rows and targets, in the order of the records."""
+    """Return the sums of one or two columns at all rows and targets, in the order of the records."""
     rows.records[rows.sources, FIRST : FIRST + columns.shape[1]] = columns[rows.of]
     out = np.zeros((len(rows.records), 2))
 
@@ -563,7 +563,7 @@ def _sum_pair(rows: _Rows, columns: FloatArray, scale: float, workers: Workers) 
 
 
 def _cut(rows: _Rows) -> list[IntArray]:
-    """Split the work: the upper halves of a large bin one by one, then the lower; runs of other bins."""
+    """List the jobs of `sum_halves`: of a large bin, TOPS levels of halves one by one and the rest; runs of small bins."""
     starts, bounds = rows.starts, rows.bounds
     jobs = np.stack([starts[:-1], starts[1:], *[bounds[:-1], bounds[1:]] * 2, np.ones(len(starts) - 1, np.int64)], axis=1)
     large = (np.diff(starts) > SPLIT) & (not rows.planar)

@@ -43,7 +43,7 @@ LOG2E = math.log2(math.e)
 
 @jit
 def _weigh(far: AnyArray, less: float, factor: float, bits: Int32Array, powers: Float32Array, near: Float32Array) -> None:
-    """Compute 2^-(factor * (far - less)), lane by lane. ``powers`` is ``bits`` viewed as float32."""
+    """Write 2^-(factor * (far - less)) of BLOCK distances ``far`` to ``near``; ``powers`` is ``bits`` viewed as float32."""
     for s in range(BLOCK):
         # In float64: the exponent of a distant row is as exact as that of a near one.
         z = min((float64(far[s]) - less) * factor, FARTHEST)
@@ -59,7 +59,7 @@ def _weigh(far: AnyArray, less: float, factor: float, bits: Int32Array, powers: 
 def _weigh_steps(
     far: Int32Array, shift: Any, mask: Any, unit: Any, bits: Int32Array, powers: Float32Array, near: Float32Array
 ) -> None:
-    """Compute 2^-(far * 2^-shift): a shift gives the integer part of the exponent."""
+    """Write 2^-(far * 2^-shift) to ``near``: as `_weigh`, for integer distances and one factor that is a power of two."""
     for s in range(BLOCK):
         whole = min(far[s] >> shift, int32(BIAS))
         x = float32(far[s] & mask) * unit
@@ -71,7 +71,7 @@ def _weigh_steps(
 
 @jit
 def _far_among(Q: Int32Array, A: Int32Array, total: Int32Array, mine: Int32Array, i: int, far: Int32Array) -> None:
-    """Compute the distances of rows i to i + 3 of A to a block of rows Q, shape (d, BLOCK), as integers."""
+    """Write integer distances of rows i to i + 3 of A to the rows of a block Q; ``mine``, ``total``: coordinate sums."""
     far[:] = 0
     for k in range(0, Q.shape[0], TOGETHER):
         a0, a1, a2, a3 = A[i, k], A[i, k + 1], A[i, k + 2], A[i, k + 3]
@@ -137,7 +137,7 @@ def among(
 
 @jit
 def _give(near: Float32Array, lanes: Float32Array, i: int, out: FloatArray) -> None:
-    """Add the columns of a block to the sums of four rows."""
+    """Add the columns of a block (``lanes``), weighted by the kernel ``near``, to the sums ``out`` of rows i to i + 3."""
     part = np.empty(LANES, np.float32)
     for t in range(TOGETHER):
         for k in range(lanes.shape[0]):
@@ -151,7 +151,7 @@ def _give(near: Float32Array, lanes: Float32Array, i: int, out: FloatArray) -> N
 
 @jit
 def _add_lanes(near: AnyArray, column: AnyArray, part: AnyArray) -> None:
-    """Sum products, every sixteenth together."""
+    """Write to part[s] the sum of near[j] * column[j] over j = s, s + 16, s + 32, ..."""
     for s in range(LANES):
         part[s] = (
             ((near[s] * column[s] + near[s + 16] * column[s + 16])
@@ -163,7 +163,7 @@ def _add_lanes(near: AnyArray, column: AnyArray, part: AnyArray) -> None:
 
 @jit
 def _give_back(near: Float32Array, C: Float32Array, i: int, back: Float32Array) -> None:
-    """Add the columns of four rows to the sums of a block."""
+    """Add the columns C of rows i to i + 3, weighted by the kernel ``near``, to the sums ``back`` of a block of rows."""
     for k in range(C.shape[1]):
         c0, c1, c2, c3 = C[i, k], C[i + 1, k], C[i + 2, k], C[i + 3, k]
         for s in range(BLOCK):
@@ -172,7 +172,7 @@ def _give_back(near: Float32Array, C: Float32Array, i: int, back: Float32Array) 
 
 @jit
 def _far_reals(Q: FloatArray, A: FloatArray, i: int, far: FloatArray) -> None:
-    """Compute the distances of rows i to i + 3 of A to a block of rows Q, shape (d, BLOCK)."""
+    """Write to ``far`` the float64 distances of rows i to i + 3 of A to a block of rows Q, shape (d, BLOCK)."""
     far[:] = 0
     for t in range(TOGETHER):
         for k in range(0, Q.shape[0], TOGETHER):
@@ -185,7 +185,7 @@ def _far_reals(Q: FloatArray, A: FloatArray, i: int, far: FloatArray) -> None:
 def _measure(
     Q: AnyArray, A: AnyArray, totals: Int32Array | None, mine: Int32Array | None, b: int, i: int, far: AnyArray
 ) -> None:
-    """Compute the distances of four rows to block b: in steps, or in float64 where there are no sums of coordinates."""
+    """Write to ``far`` the distances of rows i to i + 3 of A to block b of Q: integers; float64 if ``totals`` is None."""
     if totals is None or mine is None:
         _far_reals(Q[b], A, i, far)
     else:
@@ -194,7 +194,7 @@ def _measure(
 
 @jit
 def _boxes(A: AnyArray, i: int, low: AnyArray, high: AnyArray, first: int, last: int, apart: FloatArray) -> int:
-    """Compute the distance of a row to the box of each block; return the first of the nearest blocks."""
+    """Write to ``apart`` the distance of row i to the box of each block; return the first of the nearest blocks."""
     best = first
     for b in range(first, last):
         far = 0.0
@@ -210,7 +210,7 @@ def _boxes(A: AnyArray, i: int, low: AnyArray, high: AnyArray, first: int, last:
 
 @jit
 def _hide(far: AnyArray, filled: int, skip: int, most: Any) -> Any:
-    """Move padding and the skipped row out of reach; return the smallest distance of the others."""
+    """Set the distances of padding (from ``filled`` on) and of row ``skip`` to ``most``; return the smallest distance."""
     for s in range(filled, BLOCK):
         far[s] = most
     if 0 <= skip < BLOCK:
@@ -226,7 +226,7 @@ def _collect(
     far: AnyArray, skip: int, least: Any, less: AnyArray, lanes: FloatArray, factors: FloatArray, total: FloatArray,
     even: int, bits: Int32Array, powers: Float32Array, near: Float32Array, wide: FloatArray, part: FloatArray,
 ) -> None:  # fmt: skip
-    """Add a block to the sums of one row; distances count from ``less``, the smallest one so far."""
+    """Add a block to the sums ``total`` of one row; kernels are relative to ``less``, the smallest distance so far."""
     if least < less[0]:
         for g in range(len(factors)):
             shrunk = 2.0 ** -(float(less[0] - least) * factors[g])
@@ -299,21 +299,21 @@ def between(
 
 
 class BlockCoordinates(NamedTuple):
-    """Coordinates in steps or in float64: by row, by block, their sums modulo 2^32, and the boxes of the blocks."""
+    """Coordinates of all rows, as integer multiples of a step or as float64, in the layouts that the kernels read."""
 
-    rows: AnyArray  # (places, d)
+    rows: AnyArray  # (positions, d)
     lanes: AnyArray  # (blocks, d, BLOCK)
-    totals: Any  # (places,) of int32; None for float64
-    low: AnyArray  # (blocks, d)
+    totals: Any  # (positions,) of int32: the sum of the coordinates of each row modulo 2^32; None for float64
+    low: AnyArray  # (blocks, d): the smallest coordinates of each block
     high: AnyArray
 
 
 class Blocks:
-    """Rows in blocks, each of one bin.
+    """Rows in blocks of BLOCK positions; each block has rows of one bin.
 
-    ``order`` and ``real`` (places,) are the row at each place, and whether it is one: padding repeats a row; ``place`` is
-    the place of each row. ``firsts`` is the first block of each bin, ``filled`` the number of rows of each block;
-    ``points`` (places, d) are padded with zeros; ``lanes`` (blocks, c, BLOCK) are the columns, 0 in padding.
+    ``order`` is the row at each position, ``real`` whether it is one: padding repeats a row; ``place`` is the position of
+    each row. ``firsts`` is the first block of each bin, ``filled`` the number of rows of each block; ``points``
+    (positions, d) are padded with columns of 0; ``lanes`` (blocks, c, BLOCK) are the columns, 0 in padding.
     """
 
     def __init__(self, points: FloatArray, columns: FloatArray, starts: IntArray) -> None:
@@ -338,28 +338,28 @@ class Blocks:
 
     @cached_property
     def steps(self) -> BlockCoordinates:
-        """The coordinates in steps."""
+        """The coordinates as integer multiples of ``step``."""
         return lay_out(self.in_steps(self.points, self.step))
 
     @cached_property
     def reals(self) -> BlockCoordinates:
-        """The coordinates in float64."""
+        """The coordinates as float64."""
         return lay_out(self.points)
 
     def in_steps(self, points: FloatArray, step: float) -> Int32Array:
-        """Convert coordinates to steps."""
+        """Return coordinates relative to ``low`` as multiples of ``step``, rounded."""
         return np.asarray(np.rint((points - self.low) / step).astype(np.int32))
 
 
 def lay_out(rows: AnyArray) -> BlockCoordinates:
-    """Lay out coordinates by block."""
+    """Return the coordinates of rows, BLOCK consecutive rows to a block, in all layouts."""
     cut = rows.reshape(-1, BLOCK, rows.shape[1])
     low, high = (np.ascontiguousarray(side) for side in (cut.min(axis=1), cut.max(axis=1)))
     return BlockCoordinates(rows, _in_blocks(rows), _totals(rows), low, high)
 
 
 def _compact(points: FloatArray, rows: IntArray) -> list[IntArray]:
-    """Split rows into blocks along the widest side."""
+    """Split rows into blocks of at most BLOCK by halving them along their widest coordinate."""
     done, stack = [], [rows]
     while stack:
         rows = stack.pop()
@@ -375,17 +375,17 @@ def _compact(points: FloatArray, rows: IntArray) -> list[IntArray]:
 
 
 def step_of(ranges: FloatArray) -> float:
-    """Return the step for coordinates of such ranges."""
+    """Return the step of integer coordinates: the sum of the ranges of all coordinates is STEPS steps."""
     return float(ranges.sum()) / STEPS or 1.0
 
 
 def fine_enough(ranges: FloatArray, scale: float) -> bool:
-    """Return whether coordinates of such ranges may be integers at this scale."""
+    """Return whether integer coordinates with these ranges are accurate enough for kernels of this scale."""
     return _error(step_of(ranges), scale, len(ranges)) <= FINE
 
 
 def _error(step: float, scale: float, d: int) -> float:
-    """Compute three standard deviations of the rounding error of a distance times the scale.
+    """Return three standard deviations of the rounding error of a distance in ``d`` dimensions, times the scale.
 
     On a grid of hundreds of dimensions roundings do not cancel: sums may then be off by a few millionths; their ratios are
     not.
@@ -394,7 +394,7 @@ def _error(step: float, scale: float, d: int) -> float:
 
 
 def _in_blocks(values: AnyArray) -> AnyArray:
-    """Reshape (places, k) to (blocks, k, BLOCK)."""
+    """Reshape (positions, k) to (blocks, k, BLOCK)."""
     return np.ascontiguousarray(values.reshape(-1, BLOCK, values.shape[1]).transpose(0, 2, 1))
 
 
@@ -404,7 +404,7 @@ def _totals(rows: AnyArray) -> Int32Array | None:
 
 
 def unit_of(columns: FloatArray) -> float:
-    """Return a power of two that scales the largest number to near 1, within the range of float32."""
+    """Return a power of two such that the largest absolute value times it lies in [1/2, 1)."""
     return 2.0 ** -math.frexp(float(np.abs(columns).max()))[1]
 
 
@@ -434,9 +434,9 @@ def sum_among(blocks: Blocks, scales: FloatArray, reach: float, workers: Workers
 
 
 def _binary_step(blocks: Blocks, scales: FloatArray) -> tuple[float, int]:
-    """Lengthen the step so that a distance times the single scale is its number of steps over a power of two.
+    """Return a longer step and a shift such that the kernel of a distance of n steps is 2^-(n * 2^-shift).
 
-    Returns the step and that power, -1 if there are several scales, or such steps would be too long.
+    Shift -1 and the step of the blocks if there are several scales, or if the longer step would be too inaccurate.
     """
     factor = float(scales[0]) * blocks.step * LOG2E
     shift = math.floor(-math.log2(factor)) if factor > 0 else 0
@@ -446,7 +446,7 @@ def _binary_step(blocks: Blocks, scales: FloatArray) -> tuple[float, int]:
 
 
 def _shares(firsts: IntArray, parts: int) -> list[IntArray]:
-    """Split the blocks, each with the last block of its bin, into parts with equal numbers of pairs of blocks."""
+    """Split the pairs (block, end of the blocks of its bin) into ``parts`` of about equal numbers of pairs of blocks."""
     stops = np.repeat(firsts[1:], np.diff(firsts))
     rows = np.column_stack([np.arange(len(stops)), stops])
     pairs = np.cumsum(stops - rows[:, 0])
@@ -488,7 +488,7 @@ def sum_at(
 
 
 def _fours(target_starts: IntArray, block_starts: IntArray) -> tuple[IntArray, IntArray]:
-    """List the targets of each bin in fours, the last one repeated, and the blocks of each four."""
+    """Return the targets of each bin in fours (the last repeated), and tasks (first and last target, and block)."""
     order, tasks, done = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.int64)], 0
     for k in np.flatnonzero((np.diff(target_starts) > 0) & (np.diff(block_starts) > 0)):
         start, stop = target_starts[k : k + 2].tolist()
