@@ -67,13 +67,13 @@ class LossDifference(NamedTuple):
 
 
 def compare_losses(losses: FloatArray, best: FloatArray, weight: FloatArray | None) -> LossDifference:
-    """Compare the losses of the same rows, pair by pair."""
+    """Return the mean of ``losses - best``, paired by row, with its standard error and the tolerance for a tie."""
     mean, error, rows = stopping.paired_gain(losses - best, weight)
     return LossDifference(mean, error, stopping.required_gain(1.0, error, rows, float(np.average(losses, weights=weight))))
 
 
 def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> tuple[int, int]:
-    """Return the first candidate (the simplest first) that ties with the best, and the best: the lowest mean loss.
+    """Return the indices of the first (simplest) candidate that ties with the best, and of the best, of lowest mean loss.
 
     The one-standard-error rule, Breiman et al. (1984), section 3.4.3, with the error of the paired difference.
     """
@@ -358,7 +358,7 @@ class _Method:
     dropped: bool = False
 
     def evaluate(self, train: Table, held: Table, workers: Workers) -> None:
-        """Fit to training rows, and append the losses of held-out rows."""
+        """Fit the method to the rows ``train``, and append its losses on the rows ``held``."""
         start = time.perf_counter()
         loss, calibrator = task_loss(held.schema.task), self.calibrator
         # A checkpoint belongs to one fit: the final one, to all rows.

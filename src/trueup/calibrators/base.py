@@ -34,7 +34,7 @@ ENGINES = ("auto", "local", "spark", "dask")
 
 
 class FitResult(NamedTuple):
-    """What ``_fit_map`` returns."""
+    """What `Calibrator._fit_map` returns: the fitted map, its history, and scores that were computed on the way."""
 
     map: Map
     history: History
@@ -115,7 +115,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
 
     def _check_engine(self, X: Any) -> str | None:
-        """Return the engine of data that is not in memory; raise if it contradicts ``engine`` or is not supported."""
+        """Return the engine that holds X, None if in memory; raise if ``engine`` or this calibrator excludes it."""
         found = engine_of(X)
         check_choice("engine", self.engine, ENGINES)
         if self.engine in ("spark", "dask"):
@@ -144,7 +144,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return self._fitted().predict(X)
 
     def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
-        """Correct one prediction, given as a mapping of names to values; an absent feature is missing."""
+        """Correct the prediction of one ``row``, a mapping of names to values; an absent feature counts as missing."""
         return self._fitted().predict_one(row)
 
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
@@ -169,7 +169,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return self.task
 
     def _read_labelled(self, X: Any, y: Any, sample_weight: Any, schema: Schema) -> Table:
-        """Read other rows with their outcomes, coded by the vocabularies of the training rows."""
+        """Read rows ``X`` with outcomes ``y`` as a Table, with categories coded by the levels of ``schema``."""
         like = read_like(X, schema)
         table = read(
             X, outcome=y, prediction=like.prediction if schema.prediction else NO_PREDICTION, weight=sample_weight,
@@ -184,11 +184,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _base_scores(self, table: Table, fitted: Map) -> FloatArray:  # noqa: ARG002
-        """Return the scores that the map corrects."""
+        """Return the scores before the correction: the prediction, unless a subclass starts from something else."""
         return table.prediction
 
     def _split_rows(self, table: Table) -> tuple[Table, list[Split]]:
-        """Return the splits of the stopping rule; rows of a given validation are appended to the table."""
+        """Split rows by ``stopping``; return the table, with the rows of a `Validation` appended, and the splits."""
         stopping.check_row_count(table)
         if self.stopping is None:
             return table, stopping.hold_out_last(len(table))
@@ -234,7 +234,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class FeatureCalibrator(Calibrator):
-    """Base class of calibrators that read features, with the roles they share."""
+    """Base class of calibrators that read features: the parameters that assign a role to each column."""
 
     prediction: Any = None
     features: Any = None
@@ -255,7 +255,7 @@ class SegmentCalibrator(FeatureCalibrator):
 
 
 def _to_json(value: Any) -> Any:
-    """Return a parameter as a JSON value."""
+    """Return the value of a parameter as JSON; an object without a JSON form becomes a text."""
     if isinstance(value, Validation):
         return {"Validation": {"patience": value.patience}}
     if is_dataclass(value) and not isinstance(value, (type, Calibrator)):

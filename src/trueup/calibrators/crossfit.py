@@ -82,7 +82,7 @@ class ScoreReader:
 
 
 class MarginCurve:
-    """Margins to probabilities by a logistic curve (Platt 1999), for several classes by one of all their margins."""
+    """Maps margins to probabilities by a logistic regression (Platt 1999), a multinomial one for several classes."""
 
     def __init__(self, margins: FloatArray, code: IntArray, weight: FloatArray | None, classes: int) -> None:
         finite = margins[np.isfinite(margins)]
@@ -117,7 +117,7 @@ def check_cv_parameter(cv: Any) -> None:
 
 
 def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray, split_params: Mapping[str, Any]) -> Folds:
-    """Divide the rows of positive weight, stratified if ``cv`` is an integer; ``split_params`` are for a splitter."""
+    """Return (train, test) indices per fold: ``rows`` divided by ``cv``, stratified by ``strata`` if it is an integer."""
     if isinstance(cv, (int, np.integer)):
         content = _row_content(X, rows) or [np.arange(len(rows)) * 1.0]
         fold = assign_folds(content, strata, int(cv), SEED)
@@ -180,14 +180,14 @@ def fit_and_predict(
 
 
 def take_rows(X: Any, rows: IntArray, total: int | None = None) -> Any:
-    """Return some rows of anything that has rows; X itself if they are all of ``total``."""
+    """Return the given rows of X, a frame, array or sparse matrix; X itself if these are all its ``total`` rows."""
     if len(rows) == total:
         return X
     return X.take(rows) if hasattr(X, "column_names") else _safe_indexing(X, rows)  # pyarrow; anything else
 
 
 def _row_content(X: Any, rows: IntArray) -> list[AnyArray]:
-    """Return every column of some rows that can be read: folds are assigned by content."""
+    """Return the readable columns of X at these rows, to assign folds by content; for a sparse X one number per row."""
     if issparse(X):
         # One number per row that depends on its entries alone: a fixed random combination of them.
         sparse = take_rows(X, rows).tocsr(copy=True)
@@ -239,7 +239,7 @@ def choose_columns(X: Any, y: FloatArray, task: Task, features: Any, predictions
 
 
 def column_keys(X: Any) -> dict[str, Hashable]:
-    """Return the keys of the columns of X by name: a frame's own names, else x0, x1, ...; none of one dimension."""
+    """Return the keys of the columns of X by name: a frame's own names, else x0, x1, ...; none if X is one-dimensional."""
     names = getattr(X, "column_names", None)  # pyarrow
     if names is None:
         names = getattr(X, "columns", None)

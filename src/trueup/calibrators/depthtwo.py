@@ -69,10 +69,10 @@ class Sweep(Result):
 
 @dataclass(frozen=True)
 class Saturation:
-    """The gain of a second pass on held-out rows, and the bound on the calibration error of every group it implies.
+    """The gain of a second pass, fitted on top of the corrected scores, and the bound on any group's error that it implies.
 
-    Gains are of the mean squared error; for a real outcome, as a share of its variance. A fitted pass is not the best
-    possible one: its gain is a lower bound of what could be gained.
+    Gains are of the mean squared error; for a real outcome, as a share of its variance. A fitted pass is not
+    the best possible one: its gain is a lower bound of what could be gained.
 
     Notes
     -----
@@ -99,12 +99,12 @@ class Saturation:
     span: float = 1.0  # range of the scores in this unit: 1 for probabilities
 
     def rounding(self, m: int) -> float:
-        """Return the largest change of a score by rounding to m levels, in the unit."""
+        """Return the largest change of a score by rounding to ``m`` levels, ``span / (2 m)``, in units of ``unit``."""
         check_integer("m", m, 1, hint="10 to 100 levels are usual")
         return self.span / (2 * int(m))
 
     def bound(self, m: int, errors: float = ERRORS) -> float:
-        """Bound the error of any group at m levels: ``sqrt(eps + errors * error) + rounding(m)``, in the unit."""
+        """Bound any group's error at ``m`` score levels: ``sqrt(eps + errors * error) + rounding(m)``, in ``unit``."""
         return float(np.sqrt(self.eps + errors * self.error)) + self.rounding(m)
 
     @property
@@ -154,11 +154,11 @@ def measure_saturation(
     *,
     real: bool,
 ) -> Saturation:
-    """Measure the gains of a second and of a deeper pass on held-out rows with corrected scores ``before``.
+    """Measure the gains of a second pass, and of one with deeper trees, on held-out rows with corrected scores ``before``.
 
-    ``second`` and ``deeper`` are the scores after another pass: of the best learning rate, which determines the gain, then
-    of the others. A best pass that hardly changes scores has hardly any standard error either; the uncertainty shows in
-    larger steps, so that the error is the largest of all.
+    ``second`` and ``deeper`` have the scores after such a pass, an array per learning rate, that of the best rate first.
+    The gain is that of the best rate. Its standard error is the largest over all rates: that of the best rate alone is
+    too small if this rate hardly changes scores.
     """
     unit = span = 1.0
     if real:
@@ -302,7 +302,7 @@ class DepthTwo(SegmentCalibrator):
         return FitResult(cascade, history, held_out=None if fixed else stopping.collect_held_out(rows, evaluated, scores))
 
     def _search_rates(self, grower: CascadeGrower) -> list[_RateFit]:
-        """Fit trees for two learning rates in the middle, then for others towards the better one; the best is first."""
+        """Fit trees at two learning rates, then at others towards the better one; return a fit per rate, the best first."""
         fits: dict[float, _RateFit] = {}
 
         def fit(index: int) -> _RateFit:
@@ -323,7 +323,7 @@ class DepthTwo(SegmentCalibrator):
         return [chosen, *fits.values()]
 
     def _make_history(self, fit: _RateFit, base: FloatArray, task: str) -> History:
-        """Evaluate the best trees against the base scores of the held-out rows."""
+        """Return the history: the trees of ``fit`` are chosen if they improve on the held-out scores ``base`` enough."""
         count = fit.grower.rounds[0].trees
         chosen, evaluations = choose_rounds(iter([(fit.y - base) ** 2, fit.losses]), fit.weight)
         trees = f"{count} tree{'s' if count > 1 else ''} at learning rate {fit.rate:g}"
@@ -340,10 +340,10 @@ class DepthTwo(SegmentCalibrator):
         return History.of(evaluations, chosen, reason, stopping.evaluation_rows(self.stopping), "squared error", [count])
 
     def _measure_saturation(self, search: list[_RateFit], grower: CascadeGrower, *, kept: bool) -> Saturation:
-        """Run the same procedure and one with deeper trees on top of the result, with the same splits.
+        """Fit again on top of the corrected scores, with the same splits: trees of depth 2, then deeper trees.
 
-        Each model of a cross-validation starts from its own scores: neither its labels nor the labels that its scores were
-        fitted on are among its held-out rows.
+        In a cross-validation each model continues from the scores of the model of the same fold, so that no outcome of its
+        held-out rows was used. ``kept`` is False if scores are left unchanged: ``search`` is then the second pass.
         """
         table, rows, before = grower.table, grower.evaluated_rows, grower.held_out_scores()[:, 0]
         second = search
@@ -367,7 +367,7 @@ class DepthTwo(SegmentCalibrator):
 
 
 class _RateFit:
-    """Trees of one learning rate, and the held-out rows scored by them."""
+    """The trees of one learning rate, and the scores and losses of the held-out rows."""
 
     def __init__(self, start: CascadeGrower, rate: float) -> None:
         self.rate = rate
@@ -380,7 +380,7 @@ class _RateFit:
         self.clip(None if start.table.schema.task == "regression" else (0.0, 1.0))
 
     def clip(self, bounds: tuple[float, float] | None) -> None:
-        """Set the bounds of the scores, and evaluate them."""
+        """Set the lowest and the highest score, clip the held-out scores to them, and compute their losses."""
         self.bounds = bounds
         self.scores = self.clipped(self.raw)
         self.losses = (self.y - self.scores) ** 2
@@ -398,11 +398,11 @@ class _RateFit:
 
 
 def _find_bounds(scores: FloatArray, y: FloatArray, weight: FloatArray | None) -> tuple[float, float]:
-    """Return the lowest and the highest probability that the held-out rows support.
+    """Return the bounds to clip probabilities to: sums of trees may fall below 0 where the true probability is small.
 
-    Sums of trees fall below 0 where the truth is merely small. The lowest probability minimises the log loss of those rows
-    and of one more event at the very bound: rows without a single event do not prove a probability of 0. A candidate with
-    few rows below it is considered only if at most one event is expected in all rows.
+    The lower bound (the upper one likewise) minimises the log loss of the clipped held-out rows plus that of one event at
+    the bound: rows without an event do not prove a probability of 0. Candidates are those BOUNDS for which at least
+    MIN_EVENTS events would be expected below the bound, or at most one in all rows.
     """
     w = np.ones(len(y)) if weight is None else weight
     bounds = []

@@ -157,7 +157,7 @@ def explain_change(
     *,
     in_order: bool = False,
 ) -> RowExplanation:
-    """Return the explanation of one prediction on the scale of a link: the largest contribution first, or in order."""
+    """Return the explanation of a change from ``before`` to ``after``: largest contribution first, unless ``in_order``."""
     if change is None:
         start, end = (apply_link(np.array([values], np.float64), link)[0] for values in (before, after))
         change = (end - start).tolist()
@@ -173,7 +173,7 @@ def explain_change(
 def find_corrections(
     table: Table, tested: list[tuple[int, ...]], before: FloatArray, after: FloatArray, seed: int = 0
 ) -> Explanation:
-    """Find the segments, of all scores or of a fifth of them, that explain most of the squared change, one by one."""
+    """Find, one by one, the segments of features ``tested``, at all scores or a fifth, that explain most squared change."""
     targets = [("", before, after, table.y)]
     if before.ndim > 1:
         targets = [
@@ -215,7 +215,7 @@ class _MatchingPursuit:
         return np.ravel_multi_index([own.codes for own in columns], [len(own.labels) for own in columns])
 
     def run(self, label: str, p: FloatArray, q: FloatArray, y: FloatArray) -> tuple[list[tuple[Correction, float]], float]:
-        """Return the corrections, the squared change that each explains, and the total of squared changes."""
+        """Return the corrections of scores ``p`` to ``q``, each with the squared change it explains, and the total."""
         # Fifths of the scores, each closed on the right: the number of quantiles below each score.
         p, bands = np.ascontiguousarray(p), np.empty(len(p), np.int32)
         ranks = np.floor(np.arange(1, BANDS) / BANDS * (len(p) - 1)).astype(np.int64)
@@ -288,20 +288,20 @@ def tested_together(forests: Sequence[Forest], features: int) -> list[tuple[int,
 
 
 class ConditionSum:
-    """The contributions of trees that test the same features, and the narrowest interval of each number per cascade."""
+    """The contributions of trees that test the same features, and the intervals that they test, narrowed per cascade."""
 
     def __init__(self) -> None:
         self.bounds: dict[tuple[int, int], tuple[float, float]] = {}
         self.sums: dict[int, float] = defaultdict(float)
 
     def narrow(self, path: Sequence[tuple[int, float, float]], cascade: int = 0) -> None:
-        """Narrow the intervals of a cascade to those of a path."""
+        """Intersect the intervals of a cascade with those of ``path``, (feature, low, high)."""
         for feature, low, high in path:
             before = self.bounds.get((feature, cascade), (-np.inf, np.inf))
             self.bounds[feature, cascade] = (max(before[0], low), min(before[1], high))
 
     def interval(self, feature: int, *, own: bool = False) -> tuple[float, float]:
-        """Intersect the intervals of all cascades; or, if each tests a score of its own, return their union."""
+        """Return the intersection of the intervals of all cascades; their union if each tests its ``own`` score."""
         intervals = [bounds for (tested, _), bounds in self.bounds.items() if tested == feature]
         lows, highs = zip(*intervals, strict=True)
         return (min(lows), max(highs)) if own else (max(lows), min(highs))
@@ -309,7 +309,7 @@ class ConditionSum:
     def describe(
         self, schema: Schema, row: Sequence[float], names: Sequence[int], link: str = "", number: int = 0, scores: Any = ()
     ) -> str:
-        """Return the conditions on features, and on the scores after a number of rounds, as far as they concern a row."""
+        """Return the conditions that a row meets, as text: on features ``names``, or its ``scores`` after a round."""
         texts = []
         for place in names:
             output = place - len(row)
@@ -322,7 +322,7 @@ class ConditionSum:
 
 
 def explain_rounds(before: Sequence[float], scores: Sequence[float]) -> RowExplanation:
-    """Explain a score by what each round added; without a base score, from the first of the scores on."""
+    """Explain a score by rounds: ``scores`` are those after 0, 1, ... rounds; ``before`` is the prediction, or empty."""
     start = float(before[0]) if before else scores[0]
     contributions = [Contribution(f"round {at}", scores[at] - scores[at - 1]) for at in range(1, len(scores))]
     if scores[0] != start:

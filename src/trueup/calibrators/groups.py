@@ -35,7 +35,7 @@ class GroupIndex:
         return len(self.cells)
 
     def groups_of(self, columns: Iterable[AnyArray], rows: int) -> IntArray:
-        """Return the group of every row."""
+        """Return the group number of every row; ``columns`` are those of the binners, ``rows`` is their length."""
         if not len(self.cells):
             return np.zeros(rows, np.int64)
         number = _number_rows(self.binners, columns, rows)
@@ -43,14 +43,14 @@ class GroupIndex:
         return np.where(self.cells[place] == number, place + 1, 0)
 
     def group_of(self, row: Sequence[float]) -> int:
-        """Return the group of one row."""
+        """Return the group number of one row, given as codes and numbers in the order of the binners."""
         number = 0
         for binner, value in zip(self.binners, row, strict=True):
             number = number * len(binner.labels) + binner.code_of(value)
         return self._places.get(number, 0)
 
     def name_of(self, group: int) -> str:
-        """Return a group as a segment: "country=BR & age<40"; group 0 is "all rows"."""
+        """Return the name of a group, such as "country=BR & age<40"; group 0 is "all rows"."""
         if not group:
             return "all rows"
         number, labels = int(self.cells[group - 1]), list[str]()
@@ -60,7 +60,7 @@ class GroupIndex:
         return " & ".join(labels)
 
     def pack(self) -> tuple[list[Any], FloatArray]:
-        """Return the manifest entry of each column, and all bin edges; bins of a category are its levels in the schema."""
+        """Return a JSON entry per column (None for a category, whose bins are its levels), and all bin edges in turn."""
         entry = [
             None if binner.edges is None else {"edges": len(binner.edges), "labels": list(binner.labels)}
             for binner in self.binners
@@ -101,7 +101,7 @@ class GroupIndex:
 
 
 def fit_binners(table: Table, bins: int) -> tuple[ColumnBinner, ...]:
-    """Bin the features of a table, for any rows."""
+    """Fit a binner per feature of a table; each has a bin for missing values, so that it applies to any rows."""
     return tuple(
         fit_binner(feature, repeat_by_weight(table, feature.name), default_bins=bins, for_new_rows=True)
         for feature in table.schema.features
@@ -109,7 +109,7 @@ def fit_binners(table: Table, bins: int) -> tuple[ColumnBinner, ...]:
 
 
 def fit_groups(table: Table, bins: int = DEFAULT_BINS) -> tuple[GroupIndex, IntArray]:
-    """Bin the features of a table and index their combinations; return each row's position among these too."""
+    """Bin the features and index their combinations; return this index and the position in it of each row's combination."""
     binners = fit_binners(table, bins)
     if math.prod(len(binner.labels) for binner in binners) > MAX_COMBINATIONS:
         raise ArgumentError(
@@ -122,7 +122,7 @@ def fit_groups(table: Table, bins: int = DEFAULT_BINS) -> tuple[GroupIndex, IntA
 
 
 def _number_rows(binners: Sequence[ColumnBinner], columns: Iterable[AnyArray], rows: int) -> IntArray:
-    """Number the combination of bins of each row, in mixed radix."""
+    """Return the number of each row's combination of bins: bin codes are its digits, in mixed radix."""
     number = np.zeros(rows, np.int64)
     for binner, column in zip(binners, columns, strict=True):
         number = number * len(binner.labels) + binner.codes(column)

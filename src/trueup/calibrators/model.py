@@ -1,4 +1,4 @@
-"""The Model, schema and map, immutable: it is saved, shipped and called; it needs neither scikit-learn nor LightGBM.
+"""The Model, an immutable schema and map: it is saved, shipped and called, without scikit-learn or LightGBM.
 
 A map scores rows, describes and explains itself, and is stored in a file. A file may have been written by anybody:
 `Map.unpack` rejects whatever would make the scorer read outside its arrays.
@@ -40,7 +40,7 @@ class Map(ABC):
 
     @property
     def steps(self) -> int:
-        """Return the number of rounds, or of whatever is applied in sequence; 0 leaves every prediction unchanged."""
+        """Return the number of rounds or patches applied in sequence, 1 for curves; 0 leaves predictions unchanged."""
         return 1
 
     @property
@@ -72,7 +72,7 @@ class Map(ABC):
         """Explain the change of one prediction."""
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """List the sets of one or two features the map combines, most important first; empty if it reads none."""
+        """Return the sets of one or two features (positions in the schema) that are combined, most important first."""
         return []
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -104,11 +104,11 @@ class UnchangedMap(Map):
         return "leaves every score unchanged"
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
-        """Return an explanation without parts."""
+        """Return an explanation without contributions: the prediction does not change."""
         return explain_change(task_loss(schema.task).link, prediction, prediction, ())
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return no entries and no arrays."""
+        """Return an empty manifest entry and no arrays."""
         return {}, {}
 
     @classmethod
@@ -142,7 +142,7 @@ def are_finite(*values: object) -> bool:
 
 
 def check_fields(*records: Any) -> None:
-    """Raise unless every text, number and flag of some dataclasses has a value of its type."""
+    """Raise FileContentError unless each str, bool, int and float field of the dataclasses ``records`` has that type."""
     for record in records:
         for item in fields(record):
             value = getattr(record, item.name)
@@ -152,7 +152,7 @@ def check_fields(*records: Any) -> None:
 
 
 def read_texts(value: Any, what: str) -> tuple[str, ...]:
-    """Return a JSON list of strings as a tuple."""
+    """Return a JSON list of strings as a tuple; raise FileContentError if it is none, with ``what`` it should contain."""
     require(isinstance(value, list) and all(isinstance(text, str) for text in value), f"{what} must be texts")
     return tuple(value)
 
@@ -184,7 +184,7 @@ class FitRecord:
 
 @dataclass(frozen=True)
 class Info:
-    """A summary of a model."""
+    """A summary of a model, as `Model.info` returns it."""
 
     method: str
     version: str

@@ -44,18 +44,18 @@ TRAINED_ERRORS, TRAINED_SHARE = 6.0, 0.1
 
 @dataclass(frozen=True)
 class TaskLoss:
-    """The loss of a task; F is (rows, outputs) on the scale of the link."""
+    """The loss of a task, and its link; ``F`` are scores, (rows, outputs), on the scale of the link, such as logits."""
 
     name: Loss
     link: str
     measure: str  # its name in reports
 
     def apply_link(self, prediction: FloatArray) -> FloatArray:
-        """Transform predictions to the scale of the link, as the scorer does."""
+        """Transform predictions to the scale of the link, (n, outputs), clipped as in scoring."""
         return apply_link(prediction, self.link)
 
     def per_row(self, y: FloatArray, F: FloatArray) -> FloatArray:
-        """Return the loss of every row."""
+        """Return the loss of every row, with outcome ``y`` and scores ``F`` on the scale of the link."""
         if self.name == "squared":
             return np.asarray((y - F[:, 0]) ** 2)
         if self.name == "log":
@@ -84,7 +84,7 @@ class TaskLoss:
         return theta
 
     def _derivatives(self, y: FloatArray, F: FloatArray, w: FloatArray, theta: float) -> tuple[float, float]:
-        """Return the first and second derivative of the loss in theta."""
+        """Return the first and second derivative in theta of the loss of the scores ``theta * F``, with weights ``w``."""
         f = F[:, 0]
         if self.name == "squared":
             return float(2 * (w * f * (theta * f - y)).sum()), float(2 * (w * f * f).sum())
@@ -112,7 +112,7 @@ def task_loss(task: Task) -> TaskLoss:
 
 
 def apply_link(prediction: FloatArray, link: str) -> FloatArray:
-    """Transform predictions, (n,) or (n, outputs), to the scale of a link, (n, outputs), as the scorer does."""
+    """Transform predictions, (n,) or (n, outputs), to the scale of a link, (n, outputs), clipped as in scoring."""
     p = prediction[:, None] if prediction.ndim == 1 else prediction
     if link == "identity":
         return p.astype(np.float64)
@@ -198,14 +198,14 @@ Stopping = Holdout | CrossValidation | Validation | None
 
 
 def evaluation_rows(stopping: Stopping) -> str:
-    """Return the name of the rows that a stopping rule evaluates on."""
+    """Return the name of the rows that a stopping rule evaluates on, such as "cross-validation" or "held-out rows"."""
     names = {CrossValidation: "cross-validation", Holdout: "held-out rows", Validation: "given rows"}
     return names.get(type(stopping), "training rows")
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round and its evaluation."""
+    """One round of a fit (or one patch), and its evaluation."""
 
     number: int  # 0 is the base score
     trees: int  # number of trees, or other learners, in each model of the round
@@ -237,7 +237,7 @@ class History:
         trees: Sequence[int] = (),
         thetas: Sequence[float] = (),
     ) -> History:
-        """Build a history from (loss, gain, error) of the base score and of each round; by default without trees."""
+        """Build a history from (loss, gain, error) of the base score and of each round; other sequences are per round."""
         rounds = [Round(0, 0, 1.0, evaluations[0][0], 0.0, 0.0, kept=True)]
         for number, evaluation in enumerate(evaluations[1:], start=1):
             count, theta = trees[number - 1] if trees else 0, thetas[number - 1] if thetas else 1.0
@@ -246,12 +246,12 @@ class History:
 
     @property
     def loss_before(self) -> float:
-        """Return the evaluated loss of the base score."""
+        """Return the mean loss of the evaluation rows before the correction."""
         return self.rounds[0].loss
 
     @property
     def loss_after(self) -> float:
-        """Return the evaluated loss of the chosen round."""
+        """Return the mean loss of the evaluation rows after the chosen number of rounds."""
         return self.rounds[self.chosen].loss
 
     def to_dict(self) -> dict[str, Any]:
@@ -328,25 +328,25 @@ def choose_rounds(
 def describe_choice(
     chosen: int, evaluations: Sequence[tuple[float, float, float]], end: str, unchanged: str = "scores are left unchanged"
 ) -> str:
-    """Return the reason of a choice: the number of rounds, their losses on held-out rows, and why the search ended."""
+    """Return the reason of a choice as text: the number of rounds, their held-out loss, and the ``end`` of the search."""
     if not chosen:
         return f"no round lowered the held-out loss significantly; {unchanged}"
     return f"{count_rounds(chosen)}: held-out loss {evaluations[0][0]:.6g} -> {evaluations[chosen][0]:.6g}; {end}"
 
 
 def count_rounds(count: int) -> str:
-    """Return a number of rounds in words."""
+    """Return a number of rounds as text: "1 round", "2 rounds"."""
     return f"{count} round{'' if count == 1 else 's'}"
 
 
 def required_gain(errors: float, error: float, rows: float, base_loss: float) -> float:
-    """Return the gain a round must exceed: ``errors`` standard errors, more where few rows determine the error."""
+    """Return the gain a round must exceed: ``errors`` times its standard error ``error``, or more if ``rows`` are few."""
     noise = errors * (1 + SMALL_SAMPLE_ROWS / (rows - 1)) * error if rows > 1 else math.inf
     return max(noise, MIN_RELATIVE_GAIN * abs(base_loss))
 
 
 def weighted_mean(values: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS) -> float:
-    """Return the mean over the rows of all workers."""
+    """Return the weighted mean of ``values`` over the rows of all workers."""
     if weight is None:
         total, mass = communicator.all_reduce_sum([values.sum(), float(len(values))])
     else:
@@ -357,7 +357,7 @@ def weighted_mean(values: FloatArray, weight: FloatArray | None, communicator: C
 def paired_gain(
     difference: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
 ) -> tuple[float, float, float]:
-    """Return the mean of paired differences, its standard error, and the effective number of rows of that error.
+    """Return the mean of the differences per row, its standard error, and the effective number of rows behind that error.
 
     Weights are importance weights. The effective number of rows is ``(sum u^2)^2 / sum u^4`` of the weighted deviations
     u, and at most that of the weights: a handful of rare events or heavy rows count as a handful, however many rows there
@@ -383,24 +383,24 @@ def paired_gain(
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One fold of the rows is held out. Training rows are listed on demand: a list takes 8 bytes per row."""
+    """Rows divided into training rows and the fold ``held_out``; ``folds`` has the fold of each row."""
 
     folds: AnyArray
     held_out: int
 
     @property
     def train(self) -> IntArray:
-        """The training rows."""
+        """The indices of the training rows."""
         return np.flatnonzero(self.folds != self.held_out)
 
     @cached_property
     def valid(self) -> IntArray:
-        """The held-out rows."""
+        """The indices of the held-out rows."""
         return np.flatnonzero(self.folds == self.held_out)
 
 
 def hold_out_last(train: int, held_out: int = 0) -> list[Split]:
-    """Return one split: the first rows are trained on, the last are held out."""
+    """Return one split: the first ``train`` rows are trained on, the last ``held_out`` rows are held out."""
     return [Split(np.repeat(np.array([0, 1], np.uint8), [train, held_out]), 1)]
 
 
@@ -445,14 +445,14 @@ def assign_folds(table: Table, count: int, seed: int) -> IntArray:
 
 
 def row_content(table: Table) -> tuple[list[AnyArray], list[FloatArray]]:
-    """Return the columns that rows are hashed by, and those that distinguish equal rows: outcome and weight."""
+    """Return the columns that rows are hashed by (features, predictions), and those that order equal rows: y and weight."""
     predictions = [table.prediction] if table.prediction.ndim == 1 else table.prediction.T
     ties = [table.y] if table.weight is None else [table.y, table.weight]
     return [*table.columns.values(), *predictions], ties
 
 
 def append_rows(table: Table, more: Table) -> Table:
-    """Append the rows of another table of the same schema."""
+    """Return a table with the rows of ``table``, then those of ``more``, which has the same schema."""
     columns = {name: np.concatenate([column, more.columns[name]]) for name, column in table.columns.items()}
     weight = None
     if table.weight is not None or more.weight is not None:
@@ -464,7 +464,7 @@ def append_rows(table: Table, more: Table) -> Table:
 
 
 class HeldOut(NamedTuple):
-    """Held-out rows."""
+    """The held-out rows of a fit, with their scores before and after the correction."""
 
     scored: Scored  # outcomes, out-of-sample scores and weights
     rows: IntArray  # indices in the table
@@ -511,7 +511,7 @@ def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss, stacklevel: in
 
 
 def scale_weights(weight: FloatArray | None, rows: int, communicator: Communicator = SINGLE_PROCESS) -> FloatArray | None:
-    """Scale weights so that minimum sums of weights count rows: unchanged if counts, else to the effective sample size.
+    """Scale weights so that their sums count rows: unchanged if they are counts, else to sum to the effective sample size.
 
     The first ``rows`` rows of each worker are training rows and determine the scale; the rest are validation rows.
     """
@@ -534,7 +534,7 @@ def are_row_counts(weight: FloatArray, communicator: Communicator = SINGLE_PROCE
 
 
 def repeat_by_weight(table: Table, name: str) -> AnyArray:
-    """Return a column with each row repeated by its weight if weights are counts, for bins of equal numbers of rows."""
+    """Return the column ``name`` for quantile bins: if weights are counts of rows, each value as often as its weight."""
     column, weight = table.columns[name], table.weight
     if weight is None or not are_row_counts(weight) or (weight == weight[0]).all():
         return column

@@ -112,7 +112,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     def _check_data(
         self, X: Any, y: Any, sample_weight: Any, params: Mapping[str, Any]
     ) -> tuple[Any, AnyArray, FloatArray | None]:
-        """Validate all arguments as scikit-learn does, and leave X unchanged."""
+        """Validate all arguments as scikit-learn does; return X unchanged, y as an array, and the weights or None."""
         _raise_for_params(params, self, "fit")
         crossfit.check_cv_parameter(self.cv)
         if isinstance(self.cv, str):
@@ -148,7 +148,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     def _cross_fit(
         self, X: Any, y: AnyArray, weight: FloatArray | None, reader: ScoreReader, params: Mapping[str, Any]
     ) -> tuple[Any, IntArray, FloatArray]:
-        """Return the estimator fitted on all rows, the rows of the calibrator, and their out-of-fold scores."""
+        """Return the estimator fitted on all rows, the indices of the rows with out-of-fold scores, and these scores."""
         estimator = self._estimator()
         rows = np.arange(len(y)) if weight is None else np.flatnonzero(weight > 0)
         _check_rows(len(rows))
@@ -188,7 +188,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit_calibrator(
         self, X: Any, rows: IntArray, scores: FloatArray, outcome: AnyArray, weight: FloatArray | None, reader: ScoreReader
     ) -> None:
-        """Fit the calibrator to out-of-fold scores; the outcome of a classifier is the position of its class."""
+        """Fit the calibrator to the out-of-fold ``scores`` of ``rows``; ``outcome`` has class indices for a classifier."""
         labels = [] if reader.classes is None else [str(label) for label in reader.classes.tolist()]
         task: Task = "regression" if reader.classes is None else "binary" if len(labels) == 2 else "multiclass"
         several, scores = task == "multiclass", scores[:, 1:] if task == "binary" else scores
@@ -247,7 +247,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         return self.calibrator_.predict(self._columns_.extract(X, scores)).reshape(len(scores), -1)
 
     def _read_scores(self, X: Any) -> tuple[Any, FloatArray]:
-        """Validate X; return it with the scores of the estimator."""
+        """Validate X; return it and its uncorrected scores, which a logistic curve maps to probabilities if needed."""
         check_is_fitted(self)
         if getattr(X, "ndim", 2) != 1:  # for one dimension the estimator has the better error message
             validate_data(self, X, reset=False, skip_check_array=True)
@@ -256,7 +256,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _read_outcome(self, y: AnyArray, weight: FloatArray | None) -> tuple[AnyArray, AnyArray, ScoreReader]:
-        """Validate y; return it, the outcome of each row as a number, and how scores are read from the estimator."""
+        """Validate y; return it, y as numbers (class indices for a classifier), and the reader of scores."""
 
 
 @dataclass(eq=False, repr=False)
@@ -310,8 +310,8 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
     five folds. A class that the training rows of a fold lack has probability 0 there.
 
     Rows of weight 0 are left out first. Weights go to the calibrator, and to the estimator if its ``fit`` accepts them;
-    with scikit-learn's metadata routing enabled, as it requests. A weight of 2 equals the row twice as far as estimator and
-    calibrator have that property: trees do approximately, and assign their own folds by the last digits of predictions.
+    with scikit-learn's metadata routing enabled, as it requests. A weight of 2 is equivalent to the row twice if
+    it is so for estimator and calibrator: for boosted trees approximately, whose folds depend on the digits of predictions.
 
     Examples
     --------
@@ -447,7 +447,7 @@ class CalibratedRegressor(RegressorMixin, CalibratedEstimator):  # type: ignore[
 
 
 def _margins(scores: FloatArray) -> FloatArray:
-    """Return one column for two classes, one per class for more."""
+    """Return the score columns that a `MarginCurve` takes: the last one for two classes, all for more."""
     return scores[:, -1:] if scores.shape[1] <= 2 else scores
 
 

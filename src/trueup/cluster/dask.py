@@ -203,14 +203,14 @@ def dask_errors() -> Iterator[None]:
 
 
 class _Opaque:
-    """A function that Dask does not look into."""
+    """A wrapper around a function, so that Dask does not traverse it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
 
 
 def _shared(function: Callable[..., Any]) -> Any:
-    """Make a function one node of the graph, however many tasks call it."""
+    """Return a function as one node of Dask's task graph, which all tasks that call it share."""
     import dask
 
     return dask.delayed(_Opaque(function), pure=False)
@@ -312,7 +312,7 @@ def _run_worker(spills: list[TableSpill], job: WorkerJob, addresses: Sequence[Wo
 
 
 def _stop_check() -> Callable[[], bool]:
-    """Return a function that tells whether the current task was cancelled: Dask does not stop running tasks."""
+    """Return a function that returns whether the current task was cancelled: Dask does not stop running tasks."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -363,7 +363,7 @@ def _delete_spills(run_id: str, dask_worker: Any = None) -> None:
 
 
 def predict_frame(model: Any, frame: Any, threads: int) -> Any:
-    """Return the corrected predictions of a Dask frame, when they are computed."""
+    """Return the corrected predictions of a Dask frame, lazily: a Series, or a DataFrame for several classes."""
     import pandas as pd
 
     schema, empty = model.schema, frame._meta

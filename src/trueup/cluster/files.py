@@ -43,7 +43,7 @@ class ScanPartitions(ScanReader):
         return total
 
     def run_workers(self, work: WorkerFunction[T]) -> T:
-        """Run ``work`` in this process, on all rows: columns are mapped from files, which are written once."""
+        """Run ``work`` in this process, on all rows: columns are memory-mapped from files, which are written once."""
         table, sizes = self._mapped_table
         with _return_freed_memory():
             return work(table, sizes, SINGLE_PROCESS)

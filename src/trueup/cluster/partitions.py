@@ -57,7 +57,7 @@ class ClusterFrame(ABC):
     def map_reduce(self, work: Work[T], add: Add[T], columns: Sequence[str], *, ordered: bool = True) -> T:
         """Call ``work`` with each partition that has rows (pyarrow or pandas) and its number; add results of neighbours.
 
-        If the order of addition does not matter, ``ordered=False`` may send fewer results.
+        If the order of addition does not matter, pass ``ordered=False``: fewer results may be sent.
         """
 
     def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
@@ -221,7 +221,7 @@ class FramePartitions:
         return sample.columns[name], len(sample.keys) == self.profile.kept
 
     def distinct(self, name: str, limit: int, *, days: bool = False) -> FloatArray:
-        """Return the distinct values of a numeric or date column (rounded down to days), NaN if one is missing.
+        """Return the distinct values of a number or date column (``days`` rounds dates down), NaN if one is missing.
 
         If there are more than ``limit``, only some are returned, but more than ``limit``.
         """
@@ -285,7 +285,7 @@ def required_columns(schema: Schema) -> list[str]:
 
 
 def check_columns(schema: Schema, empty: Any, untyped: Sequence[str]) -> None:
-    """Check names and types of the columns that a model needs, in a frame without rows; ``untyped`` have any type."""
+    """Raise if the empty frame ``empty`` lacks a column of the schema or has another type; ``untyped`` ones may differ."""
     source = open_source(empty)
     read_like({key: np.empty(0) for key in source.keys}, schema)  # raises if a column is missing
     columns = {name: source.fetch(name) for name in required_columns(schema) if name not in untyped}

@@ -154,7 +154,7 @@ class SparkFrame(ClusterFrame):
 
     @property
     def _max_tasks(self) -> int:
-        """Tasks that read the frame: a Python task takes Spark so long that small partitions share one."""
+        """The maximum number of tasks that read the frame: small partitions share one, since Python tasks start slowly."""
         return TASKS_PER_CORE * int(self.frame.sparkSession.sparkContext.defaultParallelism)
 
     def _select(self, columns: Sequence[str]) -> tuple[Any, dict[str, str]]:
@@ -250,7 +250,7 @@ def spark_errors(lost_hint: str = MEMORY_HINT) -> Iterator[None]:
 
 
 def _collect_sums(records: Any, add: Add[Any], *, on_cluster: bool) -> list[tuple[int, int, bytes]]:
-    """Add the records of each key on the cluster, if there are many, and collect them in order."""
+    """Return (key, partition, bytes) per record, sorted; records of equal key are added first if ``on_cluster``."""
     if on_cluster:
         records = records.repartition(DRIVER_RESULTS, "key").mapInArrow(partial(_sum_task, add), RECORDS)
     return sorted((row.key, row.part, bytes(row.data)) for row in records.collect())
@@ -312,13 +312,13 @@ def _batches_by_partition(batches: Iterator[Any]) -> Iterator[tuple[int, list[An
 
 
 def _sum_task(add: Add[Any], batches: Iterator[Any]) -> Iterator[Any]:
-    """Add the records of each key."""
+    """Yield one record per key of a task: the sum of its results."""
     for key, group in _group_records(batches).items():
         yield _record_batch([(key, group[-1][0], _sum_packed(add, [data for _, data in group]))])
 
 
 def _split_task(split: Split[Any], types: dict[str, str], batches: Iterator[Any]) -> Iterator[Any]:
-    """Split the records of the partition of a task; the value, or an error, has a negative key."""
+    """Call ``split`` on the partition of a task; yield its records by new partition, its value under a negative key."""
     part = partition_number()
     succeeded, result = _attempt(f"the work on partition {part}", _call_on_table, split, batches, types, part)
     value, records = result if succeeded else (result, {})
@@ -447,7 +447,7 @@ def _join_neighbours(rows: Any, partitions: int, workers: int) -> Any:
 
 
 def _partition_keys(workers: int) -> list[int]:
-    """Find a number for each worker that Spark's hash partitioner sends there."""
+    """Return a key per worker that Spark's hash partitioner sends to this worker."""
     keys: dict[int, int] = {}
     key = 0
     while len(keys) < workers:
@@ -531,7 +531,7 @@ class _WorkerTask:
 
 
 def predict_frame(model: Any, frame: Any, threads: int) -> Any:
-    """Add corrected predictions to a Spark frame, when it is computed."""
+    """Return a Spark frame with columns of corrected predictions added, lazily."""
     from pyspark.sql.types import DoubleType, StructField, StructType
 
     schema, names = model.schema, list(frame.columns)

@@ -84,7 +84,7 @@ def reserve_address(host: str) -> WorkerAddress:
 
 
 def local_address(host: str) -> str:
-    """Return the IPv4 address by which this machine reaches a host: LightGBM looks for it, as text, in its list."""
+    """Return the IPv4 address by which this machine reaches a host; LightGBM finds its own rank by this text."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((socket.gethostbyname(host), 9))  # sends nothing
         return str(probe.getsockname()[0])
@@ -227,7 +227,7 @@ def _touch_heartbeat(assignment: WorkerAssignment) -> None:
 
 
 def _exit_with_worker(assignment: WorkerAssignment) -> None:
-    """End this process when its worker ends, which closes the pipe whatever killed it."""
+    """End this process when its parent, the worker, ends: this closes the pipe to its standard input."""
     sys.stdin.buffer.read()
     with _exiting:
         assignment.spill.close()  # no other process deletes it

@@ -55,7 +55,7 @@ class ColumnBinner:
         return np.where(missing, np.int32(missing_bin), codes) if self.has_missing_bin else codes
 
     def code_of(self, value: float) -> int:
-        """Return the bin of one level code or number; a binner with a unit has no such shortcut."""
+        """Return the bin of one level code or number; not for binners of calendar periods."""
         missing_bin = len(self.labels) - 1
         if self.edges is None:
             return int(value) if 0 <= value < missing_bin else missing_bin
@@ -133,7 +133,7 @@ def _check_edges(name: str, bins: Any, *, dates: bool) -> FloatArray:
 
 
 def find_edges(values: FloatArray, count: int) -> tuple[FloatArray | None, FloatArray]:
-    """Return the edges of bins of numbers, none missing, and the distinct values if each has a bin of its own."""
+    """Return the distinct values if at most ``count``, each with its own bin, else None; and the edges between bins."""
     if len(np.unique(values[:QUICK_ROWS])) <= count:
         distinct = np.unique(values)
         if len(distinct) <= count:
@@ -142,7 +142,7 @@ def find_edges(values: FloatArray, count: int) -> tuple[FloatArray | None, Float
 
 
 def _quantile_edges(values: FloatArray, count: int) -> FloatArray:
-    """Return edges of bins with equal numbers of rows, rounded where that moves no edge far.
+    """Return the edges of ``count`` bins with equal numbers of rows, rounded where that moves no edge far.
 
     A value with more rows than a bin has a bin of its own, and the quantiles are those of the other rows: a column
     that is 0 in nine rows of ten would have a single bin otherwise.
@@ -169,7 +169,7 @@ def _quantile_edges(values: FloatArray, count: int) -> FloatArray:
 
 
 def _next_edge(value: float, rest: FloatArray) -> float:
-    """Return an edge just above a value: the next integer if it passes none of the other values, else the next value."""
+    """Return an edge just above a value: the next integer, unless a value of ``rest`` lies before it, else that value."""
     above = rest[rest > value]
     if not len(above):
         return float("inf")
@@ -235,7 +235,7 @@ class SegmentColumn:
 
 
 def check_bins(columns: Collection[str], bins: int | Mapping[Any, Any]) -> int | dict[str, Any]:
-    """Return the bins by column name, ``...`` for every other numeric column; raise if a column does not exist."""
+    """Validate ``bins``, a number or a choice per column (``...`` for all others); return it with column names as keys."""
     if not isinstance(bins, Mapping):
         return check_bin_count("bins", bins)
     checked: dict[Any, Any] = {}
@@ -255,7 +255,7 @@ def check_bins(columns: Collection[str], bins: int | Mapping[Any, Any]) -> int |
 
 
 def bins_for(name: str, bins: int | Mapping[Any, Any]) -> tuple[Any, int]:
-    """Return the user's choice of bins for a column, if any, and the number of bins otherwise."""
+    """Return the user's choice of bins for the column ``name``, None without one, and the number of bins otherwise."""
     return (bins.get(name), bins.get(..., DEFAULT_BINS)) if isinstance(bins, Mapping) else (None, bins)
 
 
@@ -269,7 +269,7 @@ def segment_column(table: Table, feature: Feature, bins: int | Mapping[str, Any]
 def check_segments(
     table: Table, segments: Mapping[str, Any] | None, rows: int, taken: Collection[str]
 ) -> dict[str, BoolArray]:
-    """Return the user's own segments, boolean arrays with one entry per row of the input, of the rows that were kept."""
+    """Validate the user's ``segments``, a mask of all ``rows`` input rows per name; return the masks of the rows kept."""
     if segments is not None and not isinstance(segments, Mapping):
         raise ArgumentError(
             f"segments must be a dict of names and boolean arrays; got {type(segments).__name__}",
@@ -297,7 +297,7 @@ def check_segments(
 def plan_combinations(
     levels: Sequence[int], rows: int, *, depth: int, min_rows: int, max_cells: int
 ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return the combinations of two or more columns, given the number of levels with enough rows, and those dropped.
+    """Return the combinations of 2 to ``depth`` columns to test, and those dropped; ``levels`` has the levels per column.
 
     A combination costs the maximum number of its segments: the product of its levels, or rows / min_rows if less. While the
     total exceeds ``max_cells``, the deepest and then the most expensive combination is dropped.

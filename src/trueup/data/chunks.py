@@ -59,7 +59,7 @@ CHANGED = "the rows are not those that were read before"
 
 @dataclass(frozen=True, eq=False)
 class ChunkReader:
-    """Rows that are read by ranges, with texts as codes."""
+    """Rows of files or of a query that are read range by range, with texts as codes into vocabularies."""
 
     con: Any
     sources: tuple[tuple[str, int], ...]  # SQL of each file, with the number of a row as ``place``, and number of rows
@@ -95,7 +95,7 @@ class ChunkReader:
         return sum(count for _, count in self.sources)
 
     def spans(self, size: int) -> Iterator[tuple[int, str, int, int]]:
-        """Return ranges of at most ``size`` rows: first row among all rows, SQL of the file, start and stop there."""
+        """Yield ranges of at most ``size`` rows: first row among all rows, SQL of the file, start and stop in the file."""
         before = 0
         for source, count in self.sources:
             for start in range(0, count, size):
@@ -105,7 +105,7 @@ class ChunkReader:
     def fetch(
         self, source: str, start: int, stop: int, on_unknown: Callable[[str, int, list[str]], None] | None = None
     ) -> dict[str, Any]:
-        """Read a range of rows; texts that are not in the vocabulary are missing, and reported to ``on_unknown``."""
+        """Read a range of rows; texts not in the vocabulary count as missing, and are reported to ``on_unknown``."""
         listed = [db.list_columns(self.values.values(), "r"), db.list_columns(self.texts.values(), "t"), "place"]
         query = f"SELECT {', '.join(filter(None, listed))} FROM {source} WHERE place >= {start} AND place < {stop}"
         unknown = -1 if on_unknown is None else UNKNOWN
@@ -127,7 +127,7 @@ class ChunkReader:
         return columns
 
     def query(self, selection: str) -> Iterator[RawColumn]:
-        """Select the column r0 of each file, the ``{source}``, after ``{before}`` rows of other files."""
+        """Yield column r0 of a SELECT on each file: {source} in ``selection`` is the file, {before} the rows before it."""
         before = 0
         for source, count in self.sources:
             with db.duckdb_errors(None, "read a column"):
@@ -152,7 +152,7 @@ def _parquet_source(con: Any, rows: db.SqlRows, file: Files) -> tuple[str, int]:
 
 @dataclass(frozen=True, eq=False)
 class ChunkSettings:
-    """How files to be scored are read: in chunks of at most ``rows``, or fewer within a memory budget; all by default."""
+    """How files to be scored are read: in chunks of at most ``rows``, within ``memory``; by default all rows at once."""
 
     rows: int | None = None
     memory: int | None = None
@@ -163,7 +163,7 @@ class ChunkSettings:
     progress: Callable[[int, int], None] | None = None  # called with the rows done and all rows after every chunk
 
     def connect(self, threads: int | None) -> contextlib.AbstractContextManager[Any]:
-        """Open a connection within the memory budget, half of which is DuckDB's and half for a chunk."""
+        """Open a DuckDB connection; half of the memory budget is for DuckDB, the other half for a chunk of rows."""
         if self.memory is None:
             return db.connect(threads, spill=self.spill)
         memory = max(row_memory(self.memory), MIN_DUCKDB_MEMORY)
@@ -198,7 +198,7 @@ class ChunkSettings:
             raise FileError(message, hint=hint, settings=settings) from cause
 
     def read(self, con: Any, rows: db.SqlRows) -> Iterator[dict[str, Any]]:
-        """Read chunk after chunk, at least one; columns are as from `trueup.data.sql.fetch`."""
+        """Yield chunk after chunk, at least one; columns are as from `trueup.data.sql.fetch`."""
         if self.rows is None:
             with db.duckdb_errors(rows.files):
                 columns = db.fetch(con, rows)
@@ -217,7 +217,7 @@ class ChunkSettings:
                 self.progress(first + stop - start, reader.rows)
 
     def chunk_rows(self, columns: int) -> int:
-        """Return the number of rows of a chunk with so many columns."""
+        """Return the number of rows of a chunk of this many columns, within the memory budget."""
         assert self.rows is not None
         if self.memory is None:
             return self.rows
@@ -237,25 +237,25 @@ class ScanReader(ChunkReader):
 
     @property
     def memory_budget(self) -> int:
-        """Bytes for rows that are held at once."""
+        """The number of bytes that rows in memory may take at once."""
         return row_memory(self.scan.memory)
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk."""
+        """The number of rows of a chunk, within the memory budget."""
         width = 3 * 8 * (len(self.values) + len(self.texts) + 4)
         rows = int(np.clip(self.memory_budget // (2 * width), PARTITION_ROWS, MAX_CHUNK_ROWS))
         return rows // PARTITION_ROWS * PARTITION_ROWS
 
     def iter_tables(self) -> Iterator[Table]:
-        """Read and validate chunk after chunk."""
+        """Yield chunk after chunk as a validated Table."""
         for first, source, start, stop in self.spans(self.chunk_rows):
             with db.duckdb_errors(None, "read a chunk of the rows"):
                 columns = self.fetch(source, start, stop)
             yield read_labelled(columns, self.schema, self.roles.unlabelled, RowPosition(first))
 
     def iter_partitions(self) -> Iterator[Table]:
-        """Read the rows in partitions of `PARTITION_ROWS`; the first of a chunk counts all its rows that were set aside."""
+        """Yield partitions of PARTITION_ROWS rows; the first of a chunk counts the rows set aside in the whole chunk."""
         for table, (_, _, start, stop) in zip(self.iter_tables(), self.spans(self.chunk_rows), strict=True):
             ends = np.minimum(np.arange(0, stop - start, PARTITION_ROWS) + PARTITION_ROWS, stop - start)
             if table.kept is not None:
@@ -268,7 +268,7 @@ class ScanReader(ChunkReader):
 
     @cached_property
     def is_kept(self) -> str:
-        """SQL that is true for rows that are not set aside."""
+        """The SQL condition for kept rows, those with an outcome and a positive weight."""
         weight, outcome = self.roles.weight, self.roles.outcome
         assert outcome is not None
         has_outcome = f"NOT ({self._is_missing(outcome)})"
@@ -281,7 +281,7 @@ class ScanReader(ChunkReader):
         return f"{sql} IS NULL OR {db.IS_NAN.format(sql)}" if self.kinds.get(name) == "f" else f"{sql} IS NULL"
 
     def sample(self, name: str) -> tuple[FloatArray, bool]:
-        """Return a column, of rows not set aside, and whether it is complete: if it is too large, it is a random sample."""
+        """Return a column of the kept rows, or a random sample of it if it is too large, and whether it is complete."""
         every = -(-self.rows // max(self.memory_budget // 40, PARTITION_ROWS))
         # By a hash: if kinds of rows alternate, such as one per hour, every n-th row would be of one kind.
         sampled = f" AND hash(place + {{before}}) % {every} = 0" if every > 1 else ""
@@ -289,7 +289,7 @@ class ScanReader(ChunkReader):
         return np.concatenate([column.codes_or_values for column in columns]), every == 1
 
     def distinct(self, name: str, limit: int, *, days: bool = False) -> FloatArray:
-        """Return the distinct values of a column, of rows not set aside: all, or more than ``limit``; NaN is missing.
+        """Return the distinct values of a column of the kept rows, NaN for missing: all, or more than ``limit``.
 
         ``days`` truncates dates to days.
         """
@@ -306,7 +306,7 @@ class ScanReader(ChunkReader):
         return not self._any_row(f"CAST({self.values[outcome]} AS DOUBLE) NOT IN (0, 1)")
 
     def has_missing(self, name: str) -> bool:
-        """Return whether some row that is not set aside has no value in a column."""
+        """Return whether a value of a column is missing in a kept row."""
         return self._any_row(self._is_missing(name))
 
     def _any_row(self, condition: str) -> bool:
@@ -369,7 +369,7 @@ def _describe(reader: ReaderT) -> ReaderT:
 
 
 def _find_vocabularies(reader: ScanReader) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the levels of every column of texts in all files, and the identifiers, whose texts may not fit in memory."""
+    """Return the levels of every text column over all files, and the columns left out as identifiers, with the reason."""
     vocabularies: dict[str, tuple[str, ...]] = {}
     left_out = {}
     con, memory = reader.con, reader.scan.memory
@@ -428,7 +428,7 @@ def add_columns(
     threads: int | None = None,
     chunks: ChunkSettings | None = None,
 ) -> int:
-    """Read columns, compute new ones from them, and write all into one file in the order of the rows; count its rows.
+    """Read columns, compute new ones from them, write all into one file in the order of the rows; return its row count.
 
     ``make`` is called with the columns of ``roles``, chunk by chunk, and returns the new ones by name: numbers, or texts if
     the array contains objects. ``written`` is the format, from `format_to_write`; ``only`` writes the new columns alone,
@@ -466,7 +466,7 @@ def add_columns(
 
 
 def _store(con: Any, made: Mapping[str, AnyArray], key: Any, first: int, some: IntArray | None, *, chunked: bool) -> int:
-    """Store new columns in the table trueup_new, below those of the chunks before; return the number of rows so far."""
+    """Append the columns ``made`` of a chunk, after ``first`` rows, to the table trueup_new; return the rows so far."""
     count = first + len(next(iter(made.values())))
     # Rows are compared by their key: NaN if missing, which is NULL to DuckDB.
     base = np.full(count - first, np.nan) if key is None else np.ma.filled(key.astype(np.float64), np.nan)
@@ -491,7 +491,7 @@ def _store(con: Any, made: Mapping[str, AnyArray], key: Any, first: int, some: I
 
 
 def _as_written(con: Any, rows: db.SqlRows, numbers: set[str], written: str) -> db.SqlRows:
-    """Read columns that are only passed on as they are written, as far as the target format allows."""
+    """Return the rows to be copied: columns not computed with stay as they are, if the format ``written`` allows it."""
     files = rows.files
     if files is None or files.format == "parquet":
         return rows

@@ -83,7 +83,7 @@ class RawColumn:
 
 
 def untyped_if_missing(raw: RawColumn) -> RawColumn:
-    """Return a column of numbers if all values are missing: their type then says nothing about the other rows."""
+    """Return the column, or one of NaN if all its values are missing: other partitions may then have any type."""
     return RawColumn("number", np.full(len(raw), np.nan)) if raw.missing().all() else raw
 
 
@@ -119,7 +119,7 @@ def encode_texts(codes: AnyArray, texts: Sequence[str]) -> CodedColumn:
 
 
 def encode_used_texts(codes: AnyArray, texts: Sequence[str]) -> CodedColumn:
-    """Encode texts, without those that no row has."""
+    """Encode texts as `encode_texts` does, without those that no row has."""
     used = np.zeros(len(texts) + 1, bool)
     used[codes] = True  # code -1 marks the spare last entry
     move = np.append(np.where(used[:-1], np.cumsum(used[:-1]) - 1, -1), -1)
@@ -132,7 +132,7 @@ def recode(coded: CodedColumn, levels: tuple[str, ...]) -> Int32Array:
 
 
 def _translation(texts: Sequence[str], levels: Sequence[str]) -> Int32Array:
-    """Return the code of each text among the levels, and a last entry -1, which code -1 indexes."""
+    """Return the code of each text in ``levels``, -1 if it is absent, and one more -1 at the end, for code -1 (missing)."""
     index = {text: code for code, text in enumerate(levels)}
     return np.array([*(index.get(text, -1) for text in texts), -1], np.int32)
 
@@ -414,7 +414,7 @@ def _texts(series: nw.Series[Any], name: str) -> RawColumn:
 
 
 def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
-    """Return columns as a frame of the library that `like` comes from; as a dict of arrays if that is none."""
+    """Return columns as a frame of the library of ``like``; a dict of arrays if it is None, an array or a mapping."""
     if like is None or isinstance(like, (np.ndarray, Mapping)):
         return dict(columns)
     try:
@@ -442,7 +442,7 @@ def to_jsonable(value: Any) -> Any:
 
 
 def read_known_feature(raw: RawColumn, feature: Feature) -> AnyArray:
-    """Read a column in the vocabulary of a schema; if all values are missing, any type will do."""
+    """Return a column as numbers or codes of a feature of a schema; any type is accepted if all values are missing."""
     is_categorical = feature.kind == "categorical"
     if raw.missing().all():
         return np.full(len(raw), -1, np.int32) if is_categorical else np.full(len(raw), np.nan)

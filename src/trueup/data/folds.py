@@ -83,7 +83,7 @@ def digest_rows(columns: Sequence[AnyArray], more_columns: Sequence[FloatArray] 
 
 
 def shuffle_rows(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int) -> tuple[IntArray, BoolArray]:
-    """Return a random order of the rows that does not depend on their given order, and before which it may be split.
+    """Return a random order of rows, whatever their given order, and a mask of positions before which it may be split.
 
     Up to ten rows that are identical in all columns stay together. The order is independent of the outcomes: if each side
     of a split had its share of the events, too many before the split would imply too many after it.
@@ -146,7 +146,7 @@ def _ranks(keys: UInt64Array) -> IntArray:
 def _order_by_content(
     columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int
 ) -> tuple[UInt64Array, IntArray, IntArray, IntArray]:
-    """Return the hashes of the rows and their order; in that order, the rank among equal rows and the number of these."""
+    """Return row hashes, the order of rows by hash, and in that order the rank among equal rows and their number."""
     keys = _hash(columns, seed) if len(columns) else np.zeros(len(tie_breakers[0]), np.uint64)
     order = np.lexsort((*tie_breakers[::-1], keys))
     rank = _ranks(keys[order])

@@ -66,7 +66,7 @@ class RowPosition(NamedTuple):
 
 
 def describe_rows(bad: BoolArray, position: RowPosition | None = None) -> str:
-    """Return where the first bad row is, and how many there are unless the rows are only some of all rows."""
+    """Return where the first bad row is, as text; without a ``position`` these are all rows, and bad ones are counted."""
     row = int(np.argmax(bad))
     if position is not None:
         partition = "" if position.partition is None else f" of partition {position.partition}"
@@ -177,7 +177,7 @@ def are_hard(scores: FloatArray) -> bool:
 
 
 def _hard_scores(scores: FloatArray) -> frozenset[float] | None:
-    """Return the distinct scores if all of them are 0 or 1; the first rows exclude most columns."""
+    """Return the distinct scores if all are 0 or 1, else None; the first 1,000 are tested first, which is fast."""
     is_hard = all(np.isin(some, (0.0, 1.0)).all() for some in (scores[:1000], scores))
     return frozenset(np.unique(scores).tolist()) if is_hard else None
 
@@ -188,7 +188,7 @@ def _check_size(values: FloatArray, rule: str, position: RowPosition | None) -> 
 
 
 def check_outcome(raw: RawColumn, name: str, task: Task, position: RowPosition | None = None) -> FloatArray:
-    """Return an outcome that is no class, NaN for unlabelled rows; raise if it is not valid."""
+    """Return the outcome of a binary or regression task, NaN for unlabelled rows; raise if it is not valid."""
     if raw.coded is not None:
         levels = raw.coded.levels
         allowed = "numbers" if task == "regression" else "0 and 1, booleans, or probabilities in [0, 1]"
@@ -217,7 +217,7 @@ def check_outcome(raw: RawColumn, name: str, task: Task, position: RowPosition |
 
 
 def _escape(text: str) -> str:
-    """Escape braces, which in a hint with settings stand for one of them."""
+    """Escape braces: in the hint of an error they enclose the name of a setting."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -303,7 +303,7 @@ def rows_to_keep(
     unlabelled: str,
     position: RowPosition | None = None,
 ) -> tuple[IntArray | None, tuple[int, int]]:
-    """Return the rows with outcome and positive weight, None for all; count those without outcome and of weight zero."""
+    """Return the rows with outcome and positive weight, None for all; and the counts of unlabelled and weightless rows."""
     no_outcome = None if y is None else np.isnan(y)
     if no_outcome is not None and no_outcome.any() and unlabelled == "error":
         raise DataError(
@@ -386,7 +386,7 @@ class RowSummary:
         return self
 
     def _include_copies(self, table: Table, y: FloatArray) -> None:
-        """Exclude the features that do not restate the outcome in these rows."""
+        """Remove the features from ``equal`` and ``pairs`` that do not restate the outcome in these rows."""
         features, columns = table.schema.features, table.columns
         if self.equal is None:
             self.equal = {feature.name for feature in features if feature.kind == "numeric"}
@@ -426,7 +426,7 @@ class RowSummary:
         return total
 
     def check(self, schema: Schema) -> None:
-        """Raise and warn about what all rows have in common, once they are included."""
+        """Raise if no rows are left or a feature restates the outcome; warn of scores 0 and 1 only, or of one outcome."""
         check_rows_left(self.rows, self.unlabelled, self.weightless)
         copies = [
             feature.name
@@ -572,7 +572,7 @@ def _read_features(
     keep: IntArray | None,
     schema: Schema | None,
 ) -> tuple[list[Feature], dict[str, AnyArray], dict[str, str]]:
-    """Read the features, in the vocabularies of a schema if there is one; return also those left out, and why."""
+    """Read the features, coded by the levels of ``schema`` if given; return also the columns left out, and why."""
     known = {} if schema is None else {feature.name: feature for feature in schema.features}
     as_categories = source.find_all(_as_keys(categorical, source), "categorical")
     described, columns, left_out = [], {}, {}

@@ -125,7 +125,7 @@ class DistinctLevels:
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """What some partitions show of one column."""
+    """The type, the levels and the number of known values of one column, in some of the partitions."""
 
     kind: ValueKind | None  # of the rows that have a value
     empty_kind: ValueKind | None  # the declared type if no row has a value; None without rows
@@ -136,7 +136,7 @@ class ColumnProfile:
 
     @classmethod
     def of(cls, name: str, raw: RawColumn, partition: int, keep: IntArray | None, roles: Roles) -> ColumnProfile:
-        """Profile a feature of one partition; the values of rows that are set aside are no levels."""
+        """Profile a feature of one partition; its levels are those of the rows ``keep``, None for all."""
         missing = raw.missing()
         kept_missing = missing if keep is None else missing[keep]
         known, has_missing = int((~kept_missing).sum()), bool(kept_missing.any())
@@ -199,7 +199,7 @@ class RowSample:
 
 @dataclass(frozen=True, eq=False)
 class TableProfile:
-    """What some partitions show of the columns; profiles add up, in any order."""
+    """Row counts, column profiles and a sample of some partitions; profiles are added with ``+``, in any order."""
 
     rows: int
     kept: int  # rows that are not set aside

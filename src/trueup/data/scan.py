@@ -96,7 +96,7 @@ def scan(
 
 
 def parse_memory(memory: int | str, smallest: int = MIN_MEMORY) -> int:
-    """Return an amount of memory in bytes; raise if it is too small."""
+    """Return an amount of memory, such as "2GB", in bytes; raise if it is below ``smallest`` bytes."""
     match = None if isinstance(memory, bool) else re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*", str(memory))
     unit = UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
@@ -195,7 +195,7 @@ def _locate(given: Any) -> list[Path]:
 
 
 def _similar_name(path: Path) -> str:
-    """Return the file in the same directory with the most similar name, without its suffix; "" if none is similar."""
+    """Return the name in the directory of a path that is most similar, ignoring suffixes; "" if none is similar."""
     if not path.parent.is_dir():
         return ""
     names = sorted(child.name for child in path.parent.iterdir())
@@ -228,7 +228,7 @@ def _check_readable(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _open_csv(path: Path) -> Iterator[TextIO]:
-    """Open CSV as text; raise if it is none."""
+    """Open a CSV file as text, maybe gzipped; raise FileError if it is not valid UTF-8 or CSV."""
     try:
         with (gzip.open if is_gzipped(path) else open)(path, "rt", encoding="utf-8-sig", newline="") as handle:
             yield cast("TextIO", handle)
@@ -239,7 +239,7 @@ def _open_csv(path: Path) -> Iterator[TextIO]:
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
-    """Return the separator of a CSV file, the one that gives the header most fields, and the column names."""
+    """Return the separator of a CSV file, by which its header has most fields, and the column names."""
     choice = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else SEPARATORS
     with _open_csv(path) as handle:
         lines = iter(lambda: handle.readline(MAX_LINE_LENGTH), "")

@@ -70,7 +70,7 @@ class Shift:
         return Shift, (dict(self.where), self.logit)  # a read-only mapping cannot be pickled itself
 
     def rows(self, columns: Mapping[str, Any]) -> BoolArray:
-        """Return a mask of the rows in the segment, given at least one column and those that it names."""
+        """Return a mask of the rows in the segment; ``columns`` must contain all columns of ``where``, at least one."""
         if unknown := [name for name in self.where if name not in columns]:
             raise ArgumentError(
                 f"a shift names the column {unknown[0]!r}, which does not exist",
@@ -120,14 +120,14 @@ CLICKS_SLOPE = 1.1
 
 
 class _Levels(NamedTuple):
-    """A categorical column: its levels, shares that fall as a power of the rank, effects on the logit of the truth."""
+    """A categorical column: level names, shares ``rank ** -tail``, and effects on the logit of at most ``effect``."""
 
     names: str  # separated by blanks
     tail: float
     effect: float
 
     def draw(self, uniform: FloatArray) -> tuple[AnyArray, FloatArray]:
-        """Return the level of each row and its effect: fixed by its rank, so that all seeds have the same population."""
+        """Return the level of each row and its effect, which depends on the rank of the level and not on the seed."""
         names = np.array(self.names.split())
         ranks = np.arange(1.0, len(names) + 1)
         edges = np.cumsum(ranks**-self.tail)

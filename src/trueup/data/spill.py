@@ -1,4 +1,4 @@
-"""Rows of Tables spilled to disk: one file per column, appended Table by Table and mapped as one Table."""
+"""Rows of Tables spilled to disk: one file per column, appended Table by Table and memory-mapped as one Table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKER_HINT = "free disk space there, or set TMPDIR on the workers to a director
 
 @dataclass
 class TableSpill:
-    """Rows in a directory that only this user can read; `close` deletes it. Another process can map a pickled spill."""
+    """Rows in files of a private directory, which `close` deletes; another process can memory-map a pickled spill."""
 
     directory: Path
     hint: str = WORKER_HINT  # for a full disk, with suggested settings
@@ -40,7 +40,7 @@ class TableSpill:
 
     @classmethod
     def create(cls, parent: str | Path | None = None, label: str = "", **hints: Any) -> TableSpill:
-        """Create an empty spill in a directory, by default that for temporary files; its name contains the label."""
+        """Create an empty spill in a new directory in ``parent``, by default the system's; ``label`` is in its name."""
         return cls(Path(tempfile.mkdtemp(prefix=PREFIX + label, dir=parent)), **hints)
 
     def add(self, table: Table) -> None:
@@ -76,7 +76,7 @@ class TableSpill:
         other.close()
 
     def table(self) -> Table:
-        """Map all rows as one Table; writing to its arrays does not change the files."""
+        """Return all rows as one memory-mapped Table; writing to its arrays does not change the files."""
         assert self.schema is not None
         arrays = {name: self._map(name) for name in self.dtypes}
         columns = {feature.name: arrays[f"column{index}"] for index, feature in enumerate(self.schema.features)}
@@ -124,7 +124,7 @@ class TableSpill:
 
 @contextlib.contextmanager
 def temporary_directory(spill: Path | None) -> Iterator[str]:
-    """Create a temporary directory in the spill directory."""
+    """Create a temporary directory in the directory ``spill``, by default the system's, and delete it at the end."""
     try:
         directory = tempfile.TemporaryDirectory(prefix="trueup-", dir=spill, ignore_cleanup_errors=True)
     except OSError as error:

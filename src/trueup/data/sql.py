@@ -115,7 +115,7 @@ class SqlRows(NamedTuple):
 
     @property
     def table(self) -> str:
-        """The rows as a table expression."""
+        """The rows as an SQL table expression with the columns c0, c1, ..."""
         return f"{self.source} AS rows({', '.join(f'c{index}' for index in range(len(self.names)))})"
 
     @property
@@ -129,7 +129,7 @@ def _base_type(declared: str) -> str:
 
 
 def quote(value: str, mark: str = "'") -> str:
-    """Return a text, or with double quotes a name, as SQL."""
+    """Quote a text for SQL, or a name if the mark is a double quote."""
     value.encode()  # raises for text that is not Unicode: DuckDB would report a wrong argument
     return mark + value.replace(mark, mark * 2) + mark
 
@@ -250,7 +250,7 @@ def describe(con: Connection, query: str) -> tuple[tuple[str, ...], tuple[str, .
 def describe_files(
     con: Connection, files: Files, as_text: Sequence[str], *, names_only: bool = False, convert_texts: bool = True
 ) -> SqlRows:
-    """Find the types of the columns of files on all rows: a late one may be no number, or have another column."""
+    """Return the rows of files, with column types found on all rows: a late row may have a text or another column."""
     options = {"parquet": {}, "csv": CSV | {"delim": quote(files.separator)}, "json": JSON}[files.format]
     sample = {"sample_size": "1" if names_only and files.format == "csv" else "-1"} if options else {}
     names, types = describe(con, f"FROM {reader_call(files, **options, **sample)}")
@@ -322,12 +322,12 @@ def _check_duplicate_names(con: Connection, files: Files, names: tuple[str, ...]
 
 
 def list_columns(columns: Iterable[str], prefix: str) -> str:
-    """Return SQL that names expressions by a prefix and their number."""
+    """Return SQL that selects expressions as columns called by a prefix and their number: "a AS c0, b AS c1"."""
     return ", ".join(f"{sql} AS {prefix}{index}" for index, sql in enumerate(columns))
 
 
 def fetch(con: Connection, rows: SqlRows) -> dict[str, Any]:
-    """Read the selected columns of all rows."""
+    """Read the selected columns of all rows: arrays of values, and texts as `CodedColumn`, by name."""
     table, values, texts = rows.table, rows.values, rows.texts
     if texts and (rows.files is None or rows.files.format != "parquet"):
         # Texts take two passes: a query is run once, and CSV and JSON are parsed once. Parquet is faster to read twice.
@@ -352,7 +352,7 @@ def fetch(con: Connection, rows: SqlRows) -> dict[str, Any]:
 
 
 def create_vocabulary(con: Connection, index: int, source: str) -> tuple[str, ...]:
-    """Create the table words<index> with the code of each word of a table of distinct words; return the sorted levels."""
+    """Create the table words<index>, with a code per distinct ``word`` of the table ``source``; return the sorted words."""
     # Casts to an ENUM took twice as long as a join with such a table, and eight times with a million levels.
     code = "CAST(row_number() OVER (ORDER BY word) - 1 AS INTEGER) AS code"
     con.execute(f"CREATE OR REPLACE TEMP TABLE words{index} AS SELECT word, {code} FROM {source} WHERE word IS NOT NULL")
@@ -377,9 +377,9 @@ def store_vocabulary(con: Connection, index: int, levels: Sequence[str]) -> None
 def fetch_encoded(
     con: Connection, source: str, values: int, texts: int, *, unknown: int = -1, rows: int | None = None
 ) -> dict[str, Any]:
-    """Read columns r0, r1, ... of values and t0, t1, ... of texts, in the order of ``place``; raise unless all rows come.
+    """Read columns of values, r0, ..., and texts, t0, ..., in the order of ``place``; raise unless there are ``rows`` rows.
 
-    Texts are codes of the tables words0, ...; -1 if they are missing, ``unknown`` if they are not in the table.
+    Texts are read as codes in the tables words0, ...; -1 if they are missing, ``unknown`` if they are not in the table.
     """
     every = range(texts)
     code = "coalesce(words{0}.code, {1})"

@@ -24,7 +24,7 @@ def sort_levels(levels: Collection[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Feature:
-    """A column without a role."""
+    """A feature: a column that is not the outcome, the prediction or the weight."""
 
     name: str
     kind: Kind  # dates are stored as days since 1970-01-01
@@ -55,7 +55,7 @@ class Schema:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows in memory: all checks are done, and no frame library is involved any more.
+    """Validated rows in memory, as NumPy arrays.
 
     Numeric and date features are float64 with NaN for missing (dates in days since 1970-01-01); categorical ones are int32
     codes into the vocabulary of the schema, -1 for missing or unseen.

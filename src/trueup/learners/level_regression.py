@@ -71,7 +71,7 @@ def _find_cuts(column: FloatArray, bins: int) -> FloatArray:
 
 
 class LevelTrees(NamedTuple):
-    """One tree per level, as a heap: features (-1 at leaves), cuts, branches of missing values, values of all nodes."""
+    """One tree per level, (levels, nodes) in heap order: feature (-1 at leaves), cut, branch of missing values, value."""
 
     feature: Int32Array
     cut: Int32Array
@@ -80,7 +80,7 @@ class LevelTrees(NamedTuple):
 
 
 def level_edges(scores: FloatArray, weight: FloatArray, levels: int, least: float) -> FloatArray:
-    """Return the edges of levels of about equal weight, at least ``least`` each; equal scores share a level."""
+    """Return the edges of at most ``levels`` levels of similar weight, at least ``least``; equal scores share a level."""
     values, inverse = np.unique(scores, return_inverse=True)
     below = np.cumsum(np.bincount(inverse.ravel(), weight))
     total = float(below[-1])
@@ -108,7 +108,7 @@ class TreeLearner:
     def fit(
         self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray | float, workers: Workers
     ) -> LevelTrees:
-        """Grow one tree on the residuals of the rows of each level."""
+        """Grow a tree per level on the residuals ``y - F`` of the training ``rows``; ``level`` is that of every row."""
         order, starts = order_by_level(level, rows, levels)
         target, shape = y - F, (levels, 2 ** (self.depth + 1) - 1)
         leaf_rows = min(MIN_LEAF_ROWS, self.min_rows / 2.0**self.depth)
@@ -130,7 +130,7 @@ class TreeLearner:
         return trees
 
     def values(self, trees: LevelTrees, level: Int32Array, F: FloatArray | float, workers: Workers) -> FloatArray:  # noqa: ARG002
-        """Return the value of the leaf of every row in the tree of its level."""
+        """Return for every row the value of its leaf in the tree of its level."""
         out = np.empty(len(level))
 
         def evaluate_chunk(start: int) -> None:
@@ -141,7 +141,7 @@ class TreeLearner:
         return out
 
     def cut(self, trees: LevelTrees, depth: IntArray) -> LevelTrees:
-        """Cut the tree of each level at a depth; 0 leaves the mean of the level."""
+        """Cut the tree of each level at its ``depth``; a tree of depth 0 is the mean of the level."""
         below = np.arange(trees.feature.shape[1]) >= (2**depth - 1)[:, None]
         return trees._replace(feature=np.where(below, np.int32(-1), trees.feature))
 
@@ -151,7 +151,7 @@ class TreeLearner:
 
 
 def to_forest(data: BinnedColumns, trees: LevelTrees) -> Forest:
-    """Convert trees to a forest, without unreachable nodes."""
+    """Convert one tree per level to a forest that tests raw values instead of bins, without unreachable nodes."""
     feature, cut = trees.feature, trees.cut
     count, nodes = feature.shape
     reached = np.zeros((count, nodes), bool)
@@ -191,9 +191,9 @@ def to_forest(data: BinnedColumns, trees: LevelTrees) -> Forest:
 class LineLearner:
     """One linear function of the features per level, by least squares; its values add to the score.
 
-    A number has a slope for its distance from the centre in units of the scale (weighted mean and standard deviation), and
-    a constant if it is missing or infinite; a category has a constant per level, missing first. The slopes of a feature
-    begin at its ``place``; place 0 is the intercept; ``width`` counts all slopes.
+    A number is standardised by its weighted mean ``centre`` and standard deviation ``scale``; it has one slope, and a
+    constant for missing or infinite values. A category has a constant per level, missing first. The slopes of a
+    feature begin at index ``place``, after the intercept at index 0; ``width`` counts all of them.
     """
 
     def __init__(self, data: BinnedColumns, weight: FloatArray, l2: float) -> None:
@@ -216,7 +216,7 @@ class LineLearner:
     def fit(
         self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray | float, workers: Workers
     ) -> FloatArray:
-        """Fit one linear function to the residuals of the rows of each level: slopes (levels, width)."""
+        """Fit a linear function per level to the residuals ``y - F`` of its ``rows``; return slopes (levels, width)."""
         order, starts = order_by_level(level, rows, levels)
         target, slopes = y - F, np.zeros((levels, self.width))
 
@@ -252,7 +252,7 @@ class LineLearner:
         return A
 
     def values(self, slopes: FloatArray, level: Int32Array, F: FloatArray | float, workers: Workers) -> FloatArray:  # noqa: ARG002
-        """Return the value of the linear function of its level for every row, as the scorer does."""
+        """Return for every row the value of the linear function of its level."""
         raw, levels, out = self.data.raw, np.array(self.data.levels, np.int64), np.empty(len(level))
 
         def evaluate_chunk(start: int) -> None:
@@ -310,7 +310,7 @@ class ExternalLearner:
         return workers.map(fit_level, range(levels))
 
     def values(self, fitted: Sequence[Any], level: Int32Array, F: FloatArray | float, workers: Workers) -> FloatArray:
-        """Return the distance of the prediction of its level from the score of every row; NaN if there is none."""
+        """Return for every row the prediction by the regressor of its level minus the score ``F``; NaN without one."""
         return predict_levels(fitted, self.X, level, workers) - F
 
     def keep(self, fitted: Sequence[Any], kept: BoolArray) -> list[Any]:
@@ -319,7 +319,7 @@ class ExternalLearner:
 
 
 def predict_levels(fitted: Sequence[Any], X: FloatArray, level: Int32Array, workers: Workers) -> FloatArray:
-    """Predict every row by the regressor of its level, one finite number per row; NaN if there is none."""
+    """Predict every row by the regressor of its level; NaN if the level has none. Raise if a prediction is not finite."""
     order, starts = order_by_level(level, np.arange(len(level)), len(fitted))
     out = np.full(len(level), np.nan)
 

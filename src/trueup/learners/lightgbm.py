@@ -115,7 +115,7 @@ class GrowthParameters:
 
 
 class _RowSequence(lgb.Sequence):
-    """Rows of columns for LightGBM, codes shifted by one, read in batches from memory or from a mapped file."""
+    """Rows of columns for LightGBM, codes shifted by one, read in batches from memory or a memory-mapped file."""
 
     batch_size = BATCH_ROWS
 
@@ -136,7 +136,7 @@ class _RowSequence(lgb.Sequence):
 class BinnedDataset:
     """The features of all rows, binned once: one byte per value.
 
-    Columns are float64 with NaN for missing, or int32 codes with -1 for missing, in memory or mapped from a file. Bins are
+    Columns are float64 with NaN for missing, or int32 codes with -1 for missing, in memory or memory-mapped. Bins are
     those of ``reference``, so that all partitions of the rows are binned alike, or found from up to 100,000 of the rows.
     Without rows, one row of missing values is a placeholder.
     """
@@ -181,9 +181,9 @@ class BinnedDataset:
         *,
         sample: FloatArray | None = None,
     ) -> lgb.Dataset:
-        """Return a Dataset with prediction columns before the features, which are not binned again.
+        """Return a Dataset with the scores ``F`` as columns before the features, which are not binned again.
 
-        ``sample``, the predictions of some rows, determines the bins of the prediction columns if given.
+        ``start`` are the initial scores of trees; ``sample``, scores of some rows, determines the bins of ``F`` if given.
         """
         if not len(F):
             F, label, weight = np.zeros((1, F.shape[1])), np.zeros(1), np.full(1, NO_WEIGHT)
@@ -219,7 +219,7 @@ def _subset(data: lgb.Dataset, rows: IntArray) -> lgb.Dataset:
 class TreeGrower:
     """Grows trees on training rows and evaluates them on held-out rows of a Dataset of `BinnedDataset.with_prediction`.
 
-    ``train`` and ``valid`` are indices of rows; None is all of them, and none.
+    ``train`` and ``valid`` are row indices; by default (None) all rows are trained on, and none are held out.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class TreeGrower:
         return losses
 
     def forest(self, trees: int) -> Forest:
-        """Return the trees of the first ``trees`` iterations."""
+        """Return the trees of the first ``trees`` iterations as arrays."""
         if self._counts[trees] == 0:
             return join_forests([])
         text = self._booster.model_to_string(num_iteration=self._counts[trees])

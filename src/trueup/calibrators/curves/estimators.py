@@ -44,7 +44,7 @@ ROUNDING = 1e-9  # a score at which a multiple of the weight of a bin is reached
 
 
 class SingleMapCalibrator(Calibrator):
-    """A calibrator that fits one map and keeps it only if it lowers the held-out loss significantly."""
+    """Base class of calibrators that fit one map and keep it only if it lowers the held-out loss significantly."""
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)
@@ -65,7 +65,7 @@ class SingleMapCalibrator(Calibrator):
         return FitResult(fitted, history, held_out=stopping.collect_held_out(joined, rows, scores))
 
     def _out_of_fold(self, table: Table, splits: Sequence[Split]) -> tuple[FloatArray, Map]:
-        """Score held-out rows, each by a map that was not fitted on it; return the last map too."""
+        """Fit a map per split to its training rows; return its scores of the held-out rows, and the last map."""
         scores = []
         for split in splits:
             fitted = self._fit_rows(table.take(split.train))
@@ -73,7 +73,7 @@ class SingleMapCalibrator(Calibrator):
         return np.concatenate(scores), fitted
 
     def _evaluate(self, held: Table, after: FloatArray) -> History:
-        """Compare the losses of held-out rows with those of the base score."""
+        """Return the history: losses of the rows ``held`` before and ``after`` the correction, and whether to keep it."""
         losses = (_row_losses(held, scores) for scores in (held.prediction, after))
         chosen, evaluations = stopping.choose_rounds(losses, held.weight)
         change = f"held-out loss {evaluations[0][0]:.6g} -> {evaluations[1][0]:.6g}"
@@ -94,7 +94,7 @@ class SingleMapCalibrator(Calibrator):
 
 
 def _row_losses(table: Table, scores: FloatArray) -> FloatArray:
-    """Return the loss of every row; that of probabilities by a kernel, since every fit needs it."""
+    """Return the loss of each row of a table with these scores; log losses are computed by a kernel, in threads."""
     loss, y = task_loss(table.schema.task), table.y
     if loss.name != "log":
         return loss.per_row(y, loss.apply_link(scores))
@@ -109,7 +109,7 @@ def _row_losses(table: Table, scores: FloatArray) -> FloatArray:
 
 
 def count_rows(weight: FloatArray | None, rows: int, group: Int32Array | None = None, groups: int = 1) -> FloatArray:
-    """Count the rows of each group: the sum of weights that are counts, else the effective number (sum w)^2 / sum w^2."""
+    """Return the rows per group: the sum of weights if these are counts, else the effective number (sum w)^2 / sum w^2."""
     if weight is None:
         return np.array([float(rows)]) if group is None else np.bincount(group, minlength=groups).astype(np.float64)
     codes = np.zeros(0, np.int32) if group is None else group
@@ -122,7 +122,7 @@ def count_rows(weight: FloatArray | None, rows: int, group: Int32Array | None = 
 
 @dataclass(eq=False, repr=False)
 class ScoreCalibrator(SingleMapCalibrator):
-    """A curve of the score alone. A subclass defines ``_fit_output``."""
+    """Base class of calibrators that correct the score by a curve per class, without features; see ``_fit_output``."""
 
     PROBABILITIES_ONLY = False
     form = "logit"  # of the curves of probabilities; see `CurveMap`
@@ -145,7 +145,7 @@ class ScoreCalibrator(SingleMapCalibrator):
         return self._fit_curves(table, count_rows(table.weight, len(table)))
 
     def _fit_curves(self, table: Table, sizes: FloatArray, group: Int32Array | None = None) -> CurveMap:
-        """Fit a curve per group (of some sizes) and class; several classes one against the rest."""
+        """Fit a curve per class (against the rest) and group; ``sizes`` are rows per group, ``group`` that of each row."""
         P, fits = table.prediction.reshape(len(table), -1), []
         for output, scores in enumerate(P.T):
             y = table.y if len(P.T) == 1 else (table.y == output).astype(np.float64)
@@ -158,7 +158,7 @@ class ScoreCalibrator(SingleMapCalibrator):
 
     @abstractmethod
     def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> Any:
-        """Fit a curve per group of one class: coefficients, (groups, 3), or a list of knots or edges with their values."""
+        """Fit the curves of one class: return coefficients, (groups, 3), or per group its knots (or edges) and values."""
 
     def _curves(self) -> CurveMap | None:
         """Return the fitted curves; None if scores are left unchanged."""
@@ -166,13 +166,13 @@ class ScoreCalibrator(SingleMapCalibrator):
         return fitted if isinstance(fitted, CurveMap) else None
 
     def _coefficient(self, column: int, unchanged: float) -> Any:
-        """Return one coefficient: a number, or an array with one per class."""
+        """Return a ``column`` of the coefficients: a number, or one per class; ``unchanged`` if scores are unchanged."""
         curves, outputs = self._curves(), len(self._fitted().schema.prediction)
         values = np.full(outputs, unchanged) if curves is None else curves.coefficients[:, column].copy()
         return float(values[0]) if len(values) == 1 else values
 
     def _pieces(self, side: int) -> Any:
-        """Return the knots or edges (side 0) or their values (1): an array, or a list with one per class."""
+        """Return knots or edges (``side`` 0) or values (1), none if scores are unchanged: an array, or one per class."""
         curves, outputs = self._curves(), len(self._fitted().schema.prediction)
         pieces = [np.zeros(0) if curves is None else curves.piece(output)[side].copy() for output in range(outputs)]
         return pieces[0] if outputs == 1 else pieces
@@ -181,7 +181,7 @@ class ScoreCalibrator(SingleMapCalibrator):
 def _fit_coefficients(
     pooled: PooledScores, sizes: FloatArray, columns: list[FloatArray], low: list[float], start: list[float]
 ) -> FloatArray:
-    """Fit logistic coefficients of some columns per group; if all scores are equal, only the intercept is fitted."""
+    """Fit a logistic regression on ``columns`` per group, from ``start``, slopes at least ``low``: (groups, columns)."""
     p = np.clip(pooled.score, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
     share = np.repeat(PRIOR_ROWS / np.maximum(sizes, PRIOR_ROWS), np.diff(pooled.at))
     weight, total = pooled.weight * (1 + share), pooled.total + share * pooled.weight * p
@@ -190,7 +190,7 @@ def _fit_coefficients(
     if len(columns) > 1:
         lows[:, -1], highs[:, -1] = -np.inf, np.inf
         ends = np.maximum(pooled.at[1:] - 1, 0)
-        constant = p[np.minimum(pooled.at[:-1], len(p) - 1)] == p[ends]
+        constant = p[np.minimum(pooled.at[:-1], len(p) - 1)] == p[ends]  # equal scores: only an intercept is fitted
         lows[constant, :-1] = highs[constant, :-1] = theta[constant, :-1]
     fit_logistic(pooled.at, np.column_stack(columns), weight, total, lows, highs, theta)
     return theta
@@ -220,7 +220,7 @@ class Platt(ScoreCalibrator):
     Attributes
     ----------
     slope_, intercept_ : float, or ndarray of shape (k,) for k classes
-        Of the logit of the prediction clipped to [1e-6, 1 - 1e-6]; of the prediction itself for a real outcome.
+        Of the logit of the prediction clipped to [1e-6, 1 - 1e-6], or of a real prediction; 1 and 0 mean no change.
     model_ : Model
         The fitted model, which is saved and shipped.
     history_ : History
@@ -248,8 +248,8 @@ class Platt(ScoreCalibrator):
     (0.5, 1.0)
     """
 
-    slope_ = property(lambda self: self._coefficient(0, 1.0), doc="The factor of the logit, or of a real prediction.")
-    intercept_ = property(lambda self: self._coefficient(2, 0.0), doc="Added to the logit, or to a real prediction.")
+    slope_ = property(lambda self: self._coefficient(0, 1.0), doc="Factor of the logit or real score; 1 if left unchanged.")
+    intercept_ = property(lambda self: self._coefficient(2, 0.0), doc="Added to the logit or real score; 0 if unchanged.")
 
     def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> FloatArray:
         if task == "regression":
@@ -318,7 +318,7 @@ class Temperature(ScoreCalibrator):
         return 1.0 if curves is None else float(1 / curves.coefficients[0, 0])
 
     def _fit_curves(self, table: Table, sizes: FloatArray, group: Int32Array | None = None) -> CurveMap:
-        """Fit one factor of the log probabilities of all classes per group; equal rows are summed first, sorted."""
+        """Fit one factor of the log probabilities of all classes per group; equal rows are sorted and pooled first."""
         if table.prediction.ndim == 1:
             return super()._fit_curves(table, sizes, group)
         group = np.zeros(len(table), np.int32) if group is None else group
@@ -463,8 +463,8 @@ class Isotonic(ScoreCalibrator):
 
     form = "knots"
 
-    knots_ = property(lambda self: self._pieces(0), doc="The scores at which blocks begin and end.")
-    values_ = property(lambda self: self._pieces(1), doc="The value at each knot.")
+    knots_ = property(lambda self: self._pieces(0), doc="The scores where blocks begin and end; empty if left unchanged.")
+    values_ = property(lambda self: self._pieces(1), doc="The value at each knot; empty if scores are left unchanged.")
 
     def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> list[Piece]:  # noqa: ARG002
         return [find_knots(score, total, weight) for score, weight, total in _groups(pooled)]
@@ -536,8 +536,8 @@ class Histogram(ScoreCalibrator):
     bins: int = 10
     strategy: str = "mass"
 
-    edges_ = property(lambda self: self._pieces(0), doc="The upper edge of each bin.")
-    values_ = property(lambda self: self._pieces(1), doc="The value of each bin.")
+    edges_ = property(lambda self: self._pieces(0), doc="The upper edge of each bin; empty if scores are left unchanged.")
+    values_ = property(lambda self: self._pieces(1), doc="The value of each bin; empty if scores are left unchanged.")
 
     def _check(self, task: Task) -> None:
         super()._check(task)
@@ -548,7 +548,7 @@ class Histogram(ScoreCalibrator):
         return [self._fit_bins(*group, real=task == "regression") for group in _groups(pooled)]
 
     def _fit_bins(self, score: FloatArray, weight: FloatArray, total: FloatArray, *, real: bool) -> Piece:
-        """Return the upper edges and means of bins; interpolate the means of empty ones."""
+        """Bin scores with sums of outcomes ``total``: return upper edges and mean outcomes, interpolated if empty."""
         low, high = (float(score[0]), float(score[-1])) if real else (0.0, 1.0)
         if self.strategy == "mass":
             inner, first = cut_by_mass(score, weight, int(self.bins))
@@ -564,13 +564,13 @@ class Histogram(ScoreCalibrator):
 
 
 def _groups(pooled: PooledScores) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Iterate over groups: their distinct scores, the weight and the sum of outcomes at each."""
+    """Yield for each group its distinct scores, and the weight and the sum of outcomes at each score."""
     for start, end in zip(pooled.at[:-1].tolist(), pooled.at[1:].tolist(), strict=True):
         yield pooled.score[start:end], pooled.weight[start:end], pooled.total[start:end]
 
 
 def cut_by_mass(score: FloatArray, weight: FloatArray, bins: int) -> tuple[FloatArray, IntArray]:
-    """Cut ascending scores into bins of equal weight: return the edges, midway between scores, and each bin's first."""
+    """Cut ascending scores into bins of equal weight; return the edges between bins, and the index of each first score."""
     mass = np.cumsum(weight)
     below = np.append(0.0, mass[:-1])
     number = np.minimum(np.floor(bins * (below / mass[-1]) + ROUNDING), bins - 1)

@@ -116,7 +116,7 @@ class Grouped(SingleMapCalibrator):
 
     @property
     def features(self) -> Any:
-        """The columns that form groups, by the name that other calibrators have for them."""
+        """The columns ``by`` that form groups, under the parameter name of other calibrators."""
         if self.by is None:
             raise ArgumentError(
                 "by must name the columns that form groups", hint='write it as by=["country"]', parameter="by"
@@ -125,13 +125,13 @@ class Grouped(SingleMapCalibrator):
 
     @property
     def shrinkage_(self) -> float:
-        """The number of rows that the pooled curve counts for in each group."""
+        """The number of rows that the pooled curve counts for in each group; infinite if scores are left unchanged."""
         fitted = self._fitted().map
         return fitted.shrinkage if isinstance(fitted, CurveMap) else math.inf
 
     @property
     def groups_(self) -> tuple[str, ...]:
-        """The groups that have a curve of their own."""
+        """The names of the groups that have a curve of their own; none if scores are left unchanged."""
         fitted = self._fitted().map
         if not isinstance(fitted, CurveMap) or fitted.index is None:
             return ()
@@ -178,7 +178,7 @@ class Grouped(SingleMapCalibrator):
         return _shrink(curves, sizes, float(k))
 
     def _fit_groups(self, table: Table) -> tuple[CurveMap, FloatArray]:
-        """Fit the pooled curve and that of every group that is large enough; return their sizes too."""
+        """Fit the pooled curve and one per group of at least ``min_rows`` rows; return the curves and the groups' sizes."""
         index, position = fit_groups(table, int(self.bins))
         sizes = count_rows(table.weight, len(table), position.astype(np.int32), len(index))
         kept = np.flatnonzero(sizes >= self.min_rows) if index.binners else np.zeros(0, np.int64)
@@ -211,6 +211,6 @@ class Grouped(SingleMapCalibrator):
 
 
 def _shrink(curves: CurveMap, sizes: FloatArray, k: float) -> CurveMap:
-    """Shrink every group towards the pooled curve, which counts for k rows."""
+    """Shrink each group's curve, fitted to ``sizes`` rows, towards the pooled curve, which counts for ``k`` rows."""
     share = sizes / (sizes + k) if k < math.inf else np.zeros(len(sizes))
     return replace(curves, share=np.append(0.0, share), shrinkage=k)

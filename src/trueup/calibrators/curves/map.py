@@ -43,7 +43,7 @@ class CurveMap(Map):
 
     The forms are "line", ``a p + c``; "logit", ``1 / (1 + exp(-(a ln p - b ln(1 - p) + c)))``; "softmax", ``p^a`` of all
     classes, normalised (one curve per group); "knots", linear interpolation; "steps", a constant up to each edge. The
-    corrected score of a row in a group is the mean of both curves, weighted by the share of the group.
+    corrected score of a row is ``share`` times the curve of its group plus ``1 - share`` times the pooled curve.
     """
 
     kind = "scores"
@@ -60,13 +60,13 @@ class CurveMap(Map):
 
     @classmethod
     def of_coefficients(cls, form: str, coefficients: FloatArray, outputs: int = 1) -> CurveMap:
-        """Return curves of a smooth form; all classes share those of a softmax."""
+        """Return curves of a smooth form with these coefficients, (curves, 3); a softmax has one curve for all classes."""
         share = np.zeros(len(coefficients) // (1 if form == "softmax" else outputs))
         return cls(form, outputs, share, coefficients, np.zeros(1, np.int64), np.zeros(0), np.zeros(0))
 
     @classmethod
     def of_pieces(cls, form: str, pieces: Sequence[tuple[FloatArray, FloatArray]], outputs: int = 1) -> CurveMap:
-        """Return knots or steps, ordered by class, then by group."""
+        """Return piecewise curves by class, then by group; a piece has the knots (or upper edges) and their values."""
         starts = np.cumsum([0, *(len(x) for x, _ in pieces)], dtype=np.int64)
         x, values = (np.concatenate([piece[side] for piece in pieces]) for side in (0, 1))
         return cls(form, outputs, np.zeros(len(pieces) // outputs), np.zeros((0, 3)), starts, x, values)
@@ -77,7 +77,7 @@ class CurveMap(Map):
         return self.x[rows], self.values[rows]
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Correct rows."""
+        """Correct the predictions of rows, shape (n,) or (n, outputs); ``columns`` are in the order of the schema."""
         before = np.ascontiguousarray(prediction.reshape(len(prediction), self.outputs))
         after = np.empty(before.shape)
         group = NO_GROUPS if self.index is None else self.index.groups_of(columns, len(before)).astype(np.int32)
@@ -90,7 +90,7 @@ class CurveMap(Map):
         return after.reshape(prediction.shape)
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Correct one row."""
+        """Correct the prediction of one row, given as codes and numbers in the order of the schema."""
         return self._evaluate_one(prediction, 0 if self.index is None else self.index.group_of(row))
 
     def _evaluate_one(self, prediction: Sequence[float], group: int) -> FloatArray:
@@ -126,12 +126,12 @@ class CurveMap(Map):
         return f"a pooled curve and {count:,} group curve{'' if count == 1 else 's'}: {text}"
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """Return the columns that groups are made of, alone and in pairs."""
+        """Return the positions of the columns that form groups, alone and in pairs."""
         columns = range(len(self.index.binners) if self.index else 0)
         return [*((column,) for column in columns), *itertools.combinations(columns, 2)]
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
-        """Explain the change of one row by its curve; or by the pooled curve, and what the curve of its group adds."""
+        """Explain the change of one prediction by the terms of its curve; with groups, by pooled and group curve."""
         link = task_loss(schema.task).link
         group = 0 if self.index is None else self.index.group_of(row)
         pooled, after = self._evaluate_one(prediction, 0), self._evaluate_one(prediction, group)
@@ -155,7 +155,7 @@ class CurveMap(Map):
         return explain_change(link, prediction, after, contributions, changes)
 
     def _terms(self, output: int, p: float, name: str, change: float) -> list[tuple[str, float]]:
-        """Decompose the change of one output, before classes are normalised, into conditions and their changes."""
+        """Return the terms of one output's curve at score ``p``, before normalisation: each a text and its change."""
         p, piecewise = float(p), self.form not in SMOOTH_FORMS
         if piecewise or (self.form == "logit" and self.outputs > 1):
             text = _piece_text(self.form, self.piece(output)[0], p, name) if piecewise else f"curve of {name}"
@@ -229,7 +229,7 @@ class CurveMap(Map):
 
 
 def _check_pieces(form: str, starts: IntArray, x: FloatArray, values: FloatArray, count: int) -> None:
-    """Validate the knots or steps of a number of curves."""
+    """Raise FileContentError unless these arrays are the knots or steps of ``count`` curves."""
     fits = len(starts) == count + 1 and starts[0] == 0 and starts[-1] == len(x) == len(values)
     require(fits, "the number of knots does not fit the curves")
     require(bool((np.diff(starts) >= 1).all() and (np.diff(starts) <= len(x)).all()), "a curve has no knots")
@@ -241,7 +241,7 @@ def _check_pieces(form: str, starts: IntArray, x: FloatArray, values: FloatArray
 
 
 def _piece_text(form: str, x: FloatArray, p: float, name: str) -> str:
-    """Return the piece of a curve that a score is on, as "0.2 < p <= 0.5"."""
+    """Return the interval between knots (or edges) ``x`` that contains the score ``p``, as "0.2 < p <= 0.5"."""
     index, last = int(np.searchsorted(x, p, side="left")), len(x) - 1
     if form == "steps" and index >= last:
         return f"{name} > {x[last - 1]:.6g}" if last else f"any {name}"

@@ -174,8 +174,8 @@ class LoRe(FeatureCalibrator):
     classes: Any = None
     threads: int | None = None
 
-    gamma_ = property(lambda self: self._chosen("gamma"), doc="The bandwidth of the kernel.")
-    shrinkage_ = property(lambda self: self._chosen("shrinkage"), doc="The number of rows that the score counts for.")
+    gamma_ = property(lambda self: self._chosen("gamma"), doc="The kernel's bandwidth; infinite if scores are unchanged.")
+    shrinkage_ = property(lambda self: self._chosen("shrinkage"), doc="Rows the score counts for; infinite if unchanged.")
 
     def _chosen(self, name: str) -> float:
         fitted = self._fitted().map
@@ -310,13 +310,13 @@ class LoRe(FeatureCalibrator):
 
 
 def _hold_out_rows(table: Table) -> Split:
-    """Split the rows of a large table."""
+    """Split the rows of a large table: about HELD_OUT_ROWS of them are held out."""
     share = max(HELD_OUT_ROWS / len(table), 1 / stopping.HOLDOUT_FOLDS)
     return stopping.split_rows(table, Holdout(share), 0)[0]
 
 
 def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: PooledRows) -> Embedding:
-    """Fit the space that the parameter ``embedding`` asks for to all rows of a table."""
+    """Fit the space of the parameters ``embedding`` and ``components`` of `LoRe` to a table and its pooled rows."""
     named = isinstance(embedding, str)
     if named and embedding == "groups":
         return Embedding(index=fit_groups(table)[0])
@@ -354,7 +354,7 @@ def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: 
 
 
 def _fit_design(table: Table, weight: FloatArray, *, scaled: bool, gaps: bool) -> Design:
-    """Find the mean that replaces missing numbers, and the factor that gives each feature, and its gaps, variance 1."""
+    """Fit the means that replace missing numbers, indicators of missing values (``gaps``), and factors to variance 1."""
     names, levels = tuple(feature.name for feature in table.schema.features), table.schema.levels
     fill, indicators, factors = np.zeros(len(levels)), np.zeros(len(levels), np.uint8), []
     for place, (name, count) in enumerate(zip(names, levels, strict=True)):
@@ -421,7 +421,7 @@ class PooledRows:
 
 
 def pool_rows(table: Table) -> PooledRows:
-    """Pool the rows of a table that are equal."""
+    """Pool the rows of a table that are equal in features, prediction and outcome."""
     scaled = stopping.scale_weights(table.weight, len(table))
     weight = np.ones(len(table)) if scaled is None else scaled
     columns = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T, table.y]
@@ -448,7 +448,7 @@ def sort_equal(content: FloatArray, weight: FloatArray | None = None) -> tuple[I
 
 @dataclass(frozen=True, eq=False)
 class PlacedRows:
-    """Pooled rows in the space of an embedding."""
+    """Pooled rows with their scores and outcomes, and their place in an embedding and among the bins."""
 
     pooled: PooledRows
     confidence: FloatArray  # the score; for several classes the highest
@@ -459,14 +459,14 @@ class PlacedRows:
     bin: IntArray
 
     def losses(self, rate: FloatArray) -> FloatArray:
-        """Return the log loss of every row with these confidences."""
+        """Return the log loss of every row if its confidence were ``rate``."""
         out = np.empty(len(rate))
         log_losses(self.hit, np.where(self.share < 1, 1.0 - (1.0 - rate) * self.share, rate), MIN_PROBABILITY, out)
         return out
 
 
 def place_rows(table: Table, pooled: PooledRows, embedding: Embedding, edges: FloatArray) -> PlacedRows:
-    """Place the pooled rows of a table in the space of an embedding, with their outcomes."""
+    """Place the pooled rows of a table in the space of an embedding and in the bins between ``edges``."""
     table = table.take(pooled.first)
     points, group = embedding.place([table.columns[feature.name] for feature in table.schema.features], len(table))
     confidence, top = local.confidence_of(table.prediction)
@@ -482,10 +482,10 @@ def place_rows(table: Table, pooled: PooledRows, embedding: Embedding, edges: Fl
 def _sum_cells(
     content: FloatArray, columns: FloatArray, left_out: FloatArray, sizes: IntArray
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Sum ``columns`` over cells, rows of equal content; ``left_out`` and ``sizes`` are what each row is left out with.
+    """Sum ``columns`` over cells, which are rows with equal ``content``, with and without what is left out with each row.
 
-    Return a row of each cell, the cell of each row, the sums, and what is left of a row's cell without the row: exactly 0
-    if nothing else is in the cell.
+    Return the first row of each cell, the cell of each row, the sums per cell, and for each row the sum of its cell minus
+    ``left_out``: exactly 0 if the cell has no more than the ``sizes`` rows that are left out with it.
     """
     order, starts = sort_equal(content)
     cell, size = np.empty(len(order), np.int64), np.diff(starts, append=len(order))
@@ -496,7 +496,7 @@ def _sum_cells(
 
 
 class LocalCandidate(NamedTuple):
-    """One way to correct, and the mean loss of the rows it was evaluated on."""
+    """One combination of parameters, and the mean loss of the rows it was evaluated on."""
 
     gamma: float
     shrinkage: float
@@ -528,7 +528,7 @@ class MapSelector:
     threads: int | None
 
     def build(self, placed: PlacedRows, gamma: float, shrinkage: float, move: str) -> LocalMap:
-        """Return the map of all rows: those of one bin and one point, or of one bin if gamma is infinite, are summed."""
+        """Return the map of all rows; rows in one bin at one point, or anywhere in it if gamma is infinite, are summed."""
         infinite, shifts, weight = math.isinf(gamma), move == SHIFT, placed.pooled.weight
         space = Embedding() if infinite else self.embedding
         groups = 1 if space.index is None else 1 + len(space.index)
@@ -547,7 +547,7 @@ class MapSelector:
         return kind(space, *near, self.edges, groups, gamma, shrinkage, shifts)
 
     def by_leave_one_out(self, placed: PlacedRows, table: Table) -> Selection:
-        """Evaluate on every row without its outcome; up to ten rows that differ in it alone are left out together."""
+        """Evaluate all candidates on every row, left out together with up to ten rows of equal features and prediction."""
         pooled = placed.pooled
         targets = (np.ones(len(pooled.weight)), placed.hit, placed.hit - placed.confidence)
         rows = np.column_stack([pooled.weight * target for target in targets])
@@ -576,7 +576,7 @@ class MapSelector:
         return self._select(sums, factors, placed, table)
 
     def by_holdout(self, table: Table, split: Split) -> Selection:
-        """Evaluate on held-out rows."""
+        """Evaluate all candidates on the held-out rows of a split."""
         sides = [table.take(rows) for rows in (split.train, split.valid)]
         placed, held = (place_rows(side, pool_rows(side), self.embedding, self.edges) for side in sides)
         rows = len(held.hit)
@@ -596,9 +596,9 @@ class MapSelector:
         return self._select(sums, factors, held, sides[1])
 
     def _select(self, sums: FloatArray, factors: FloatArray, placed: PlacedRows, table: Table) -> Selection:
-        """Find the lowest loss by kernel sums of weights, hits and residuals; ``factors`` make these row counts.
+        """Select the candidate of lowest loss; ``sums`` times ``factors`` are kernel sums of weights, hits and residuals.
 
-        The gain must be two standard errors, as that of a later round: the best of many looks better than it is.
+        Its gain must be at least two standard errors, since the best of many candidates looks better than it is.
         """
         base, pooled, weight = placed.losses(placed.confidence), placed.pooled, placed.pooled.weight
         before = float(np.average(base, weights=weight))

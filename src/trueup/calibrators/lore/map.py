@@ -183,7 +183,7 @@ def transform_points(transformer: Any, X: FloatArray) -> FloatArray:
 class LocalMap(Map):
     """Reset the confidence of a row to the observed rate of its neighbours in its bin, or shift it by their residual.
 
-    Luo et al. (2022), Eq. 6, or minus the signed error of Eq. 4; m pseudo-rows have the score of the row as observed rate.
+    Luo et al. (2022), Eq. 6, or minus the signed error of Eq. 4; ``shrinkage`` pseudo-rows have the row's score as outcome.
     """
 
     kind = "local"
@@ -212,7 +212,7 @@ class LocalMap(Map):
 
     @cached_property
     def _nearest_bin(self) -> IntArray:
-        """For every bin the nearest that has rows; of two at the same distance, the lower."""
+        """Return for every bin the nearest bin with training rows; of two at the same distance, the lower."""
         filled = np.unique(self.keys // self.groups)
         bins = np.arange(self.bins)
         above = filled[np.minimum(np.searchsorted(filled, bins), len(filled) - 1)]
@@ -220,14 +220,14 @@ class LocalMap(Map):
         return np.where(np.abs(bins - below) <= np.abs(above - bins), below, above)
 
     def keys_of(self, confidence: FloatArray, group: IntArray) -> IntArray:
-        """Return the position of every row's key: of its group in its bin, else of all rows of the bin."""
+        """Return the position in ``keys`` of each row: of its group in its bin, or of the whole bin if that has no rows."""
         keys = self.keys
         pooled = self._nearest_bin[number_bins(confidence, self.edges)] * self.groups
         place = np.minimum(np.searchsorted(keys, pooled + group), len(keys) - 1)
         return np.where(keys[place] == pooled + group, place, np.searchsorted(keys, pooled))
 
     def sums_at(self, points: FloatArray, keys: IntArray, scales: FloatArray, threads: int | None = None) -> Sums:
-        """Sum the weights and totals of the rows of each point's key, weighted by the kernel."""
+        """Sum weights and totals of the neighbours under each point's key, weighted by the kernel, for all ``scales``."""
         if not scales.any() or not self.points.any():  # no distances
             starts = np.searchsorted(self.place, np.arange(len(self.keys)))
             plain = np.add.reduceat(np.column_stack([self.weight, self.total]), starts, axis=0)
@@ -242,7 +242,7 @@ class LocalMap(Map):
         return {name: value for name, value in self.__dict__.items() if name != "_sources"}
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Correct rows."""
+        """Correct the predictions of rows, shape (n,) or (n, classes); ``columns`` are in the order of the schema."""
         out, threads = np.empty(prediction.shape), None if workers is None else workers.threads
         for rows, points, group in place_chunks(self.embedding, list(columns), len(prediction)):
             confidence, top = confidence_of(prediction[rows])
@@ -254,7 +254,7 @@ class LocalMap(Map):
         return out
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Correct one row."""
+        """Correct the prediction of one row, given as codes and numbers in the order of the schema."""
         P = np.array(prediction if len(prediction) == 1 else [prediction], np.float64)
         return self.apply([np.array([value]) for value in row], P, Workers(1)).reshape(-1)
 
@@ -305,7 +305,7 @@ class LocalMap(Map):
         return explain_change(link, prediction, after, contributions, in_order=True)
 
     def _stages(self, row: Sequence[float], confidence: FloatArray, top: IntArray | None) -> list[_Stage]:
-        """Return a text, the implied confidence and the number of rows: of the bin, and of the neighbours in it."""
+        """Return (text, implied confidence, number of rows) for the bin of a row, then for its neighbours in the bin."""
         points, group = self.embedding.place([np.array([value]) for value in row], 1)
         pooled, own = (self.keys_of(confidence, which) for which in (np.zeros(1, np.int64), group))
         inside = self.place == pooled[0]
@@ -332,7 +332,7 @@ class LocalMap(Map):
         return [*stages, self._stage(text, kernel_sum, share, confidence)]
 
     def _stage(self, text: str, rows: float, share: float, confidence: FloatArray) -> _Stage:
-        """Return what some rows alone would make of the confidence, without shrinkage."""
+        """Return (text, confidence, rows): the confidence that ``rows`` rows of mean ``share`` imply, without shrinkage."""
         ones = np.ones(1)
         rate = float(mix(ones, share * ones, ones, confidence, 0.0, shifts=self.shifts)[0])
         result = f"mean residual {share:+.4g}" if self.shifts else f"observed rate {max(share, 0.0):.4g}"
@@ -446,10 +446,10 @@ def confidence_of(prediction: FloatArray) -> tuple[FloatArray, IntArray | None]:
 def mix(
     weight: FloatArray, total: FloatArray, factor: FloatArray, confidence: FloatArray, shrinkage: float, *, shifts: bool
 ) -> FloatArray:
-    """Return the observed rate of neighbours, or the confidence p shifted by their residual, with m pseudo-rows at p.
+    """Return the observed rate of neighbours, or the confidence p plus their mean residual, with m = ``shrinkage``.
 
-    The rate is (sum k y + m p) / (sum k + m); the shifted confidence p + sum k (y - p_i) / (sum k + m), within the rates if
-    all outcomes were 0 or all were 1. ``factor`` is common to all sums, and matters only if m is not 0.
+    The rate is (sum k y + m p) / (sum k + m); the shifted confidence p + sum k (y - p_i) / (sum k + m), clipped to the
+    rates if all outcomes were 0 or all 1. The sums are ``weight`` and ``total`` times ``factor``, which cancels if m is 0.
     """
     if shrinkage == 0:
         mean = total / weight
@@ -462,7 +462,7 @@ def mix(
 
 
 def reset(prediction: FloatArray, top: IntArray | None, rate: FloatArray) -> FloatArray:
-    """Replace confidences; the other classes share the rest in proportion, or equally if all were 0."""
+    """Replace the score of class ``top`` by ``rate``; other classes share the rest in proportion, equally if all were 0."""
     if top is None:
         return rate
     rows, k = np.arange(len(top)), prediction.shape[1]

@@ -336,7 +336,7 @@ class LSBoost(SegmentCalibrator):
 
 @dataclass(eq=False)
 class LevelModel:
-    """One model during boosting: outcomes ``y`` and scores ``F`` of all rows are on the scale of scores.
+    """One model during boosting; outcomes ``y`` and scores ``F`` of all rows are on the scale that ``scale`` defines.
 
     ``gate_fold`` is a fold per row: in each round one fold is not trained on and must confirm the learners; None keeps all
     learners.
@@ -355,7 +355,7 @@ class LevelModel:
     rounds: list[LevelRound] = field(default_factory=list, init=False)
 
     def add_round(self, workers: Workers) -> None:
-        """Fit one more round."""
+        """Fit a learner per level set of the current scores, keep those that pass the gate, and move the scores."""
         train, gate_rows = self.train, self.train[:0]
         if self.gate_fold is not None:
             held = self.gate_fold[train] == len(self.rounds) % GATE_FOLDS
@@ -381,7 +381,7 @@ class LevelModel:
     def _apply_gate(
         self, fitted: Any, level: Int32Array, levels: int, rows: IntArray, workers: Workers
     ) -> tuple[Any, BoolArray]:
-        """Cut trees at the depth that is best on the gate rows; return the learners and which levels pass the gate."""
+        """Cut trees at the depth that is best on the gate ``rows``; return them, and which levels they improve there."""
         assert self.gate is not None
         learner, versions = self.learner, [fitted]
         if isinstance(learner, TreeLearner):
@@ -450,7 +450,7 @@ class LevelSearch:
     ) -> tuple[int, list[tuple[float, float, float]], str]:
         """Fit rounds until they no longer help; return the best number, (loss, gain, error) per round, and why it ended.
 
-        Without held-out rows, rounds continue while the training error falls.
+        At most ``most`` rounds follow the scores ``base``; without held-out rows, while the training error falls.
         """
         own = [split.valid if held_out else split.train for split in self.splits]
         rows = np.concatenate(own)
@@ -474,7 +474,7 @@ class LevelSearch:
         return chosen, evaluations, end
 
     def _losses(self, own: Sequence[IntArray], y: FloatArray, most: int) -> Iterator[FloatArray]:
-        """Yield the losses of the evaluated rows: of the base scores, then after each round."""
+        """Yield losses of the evaluated rows, ``own`` of each model: of the base scores, then after each round."""
         yield self._loss(y, self.best)
         for number in range(1, most + 1):
             self.add_round()

@@ -66,7 +66,7 @@ class ScoreScale:
         return self.offset + self.unit * F
 
     def advance(self, F: FloatArray, value: FloatArray, kept: BoolArray, level: Int32Array) -> FloatArray:
-        """Add the values of a round to the scores of the kept levels."""
+        """Return the scores after a round: those in kept levels move by ``rate`` times ``value``, within the bounds."""
         out, moves = np.empty(len(F)), kept.view(np.uint8)
         kernel.advance_all(F, value, moves, level, self.rate, self.grid, self.low, self.high, self.hold, out)
         return out
@@ -178,7 +178,7 @@ class LevelSets(Map):
         return next(self._stages(np.array(row, np.float64).reshape(-1, 1), P, last=True))
 
     def describe(self) -> str:
-        """Count rounds, levels and learners."""
+        """Return the numbers of rounds, levels and learners as text."""
         what = "lines" if isinstance(self.learners, LineSlopes) else "trees"
         most = int(np.diff(self.edges_at).max(initial=0)) + 1
         models = f" in each of {self.models} models" if self.models > 1 else ""
@@ -187,7 +187,7 @@ class LevelSets(Map):
         return f"{count_rounds(self.rounds)}{models}, {levels} ({count:,} {what})"
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """List the features that trees test together; for lines each feature, in the order of its slopes."""
+        """Return the sets of features that trees test together; for lines each feature, the largest slopes first."""
         if isinstance(self.learners, LineSlopes):
             edges = [*self.learners.place.tolist(), self.learners.slopes.shape[1]]
             size = [float(np.abs(self.learners.slopes[:, low:high]).sum()) for low, high in itertools.pairwise(edges)]
@@ -351,7 +351,7 @@ class ExternalLevelSets(Map):
         return f"{count_rounds(self.steps)} of {self.name} on level sets"
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """List every feature: the regressor does not tell which it uses."""
+        """Return every feature by itself: it is not known which ones the regressor uses."""
         return [(feature,) for feature in range(len(self.levels))]
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002

@@ -65,7 +65,7 @@ DIGEST_ROWS = 1 << 20  # rows hashed at a time
 
 @dataclass(frozen=True, eq=False)
 class CascadeRound:
-    """One round: a forest per cascade, and the factor theta that all of them share."""
+    """One round: a forest per cascade (each model of a cross-validation is one), and the factor theta that they share."""
 
     theta: float
     forests: tuple[Forest, ...]
@@ -74,7 +74,7 @@ class CascadeRound:
 
 @dataclass(frozen=True, eq=False)
 class Cascade(Map):
-    """``F = theta * (F + trees(features, F))`` per round, from the link of the prediction; the mean of several cascades."""
+    """Rounds of ``F = theta * (F + trees(features, F))``, from F = link(prediction); several cascades are averaged."""
 
     kind = "cascade"
 
@@ -101,7 +101,7 @@ class Cascade(Map):
 
     @property
     def cells(self) -> int:
-        """Return the number of cells of the tables that replace the trees; 0 if trees are traversed."""
+        """Return the number of cells of the lookup tables that trees are compiled to; 0 if trees are traversed."""
         return len(self.program.values) if self.rounds else 0
 
     @cached_property
@@ -144,7 +144,7 @@ class Cascade(Map):
         return scores if self.clip is None else np.clip(scores, *self.clip)
 
     def describe(self) -> str:
-        """Count rounds, trees and table cells."""
+        """Return the numbers of rounds, trees and table cells as text."""
         tables = f"{self.cells:,} table cells" if self.cells or not self.trees else "traversed"
         return f"{count_rounds(self.steps)} ({self.trees:,} trees, {tables})"
 
@@ -190,7 +190,7 @@ class Cascade(Map):
         return explain.explain_change(self.link, prediction, after, contributions, (end - start).tolist())
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """List the features that trees test together."""
+        """Return the sets of one or two features that trees test together, most important first."""
         return explain.tested_together([forest for step in self.rounds for forest in step.forests], len(self.levels))
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -225,7 +225,7 @@ def stack_columns(columns: Sequence[AnyArray], rows: slice, count: int) -> Float
 
 
 def pack_forests(forests: Sequence[Forest]) -> tuple[list[dict[str, int]], dict[str, bytes]]:
-    """Return the lengths of the arrays of each forest, and the concatenated arrays; no arrays without forests."""
+    """Return the lengths of the arrays of each forest by name, and the bytes of all forests by array name."""
     arrays = [forest.arrays() for forest in forests]
     blobs = {
         f"forests/{name}": b"".join(np.ascontiguousarray(forest[name], dtype).tobytes() for forest in arrays)
@@ -236,7 +236,7 @@ def pack_forests(forests: Sequence[Forest]) -> tuple[list[dict[str, int]], dict[
 
 
 def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tuple[int, ...], outputs: int) -> list[Forest]:
-    """Restore the forests; every stored value must belong to one of them."""
+    """Restore the forests from the lengths of their arrays; raise FileContentError if they are invalid or values remain."""
     if not sizes:
         return []
     stored = {name: np.frombuffer(blobs[f"forests/{name}"], np.dtype(dtype)) for name, dtype in FOREST_DTYPES.items()}
@@ -347,7 +347,7 @@ class Checkpoint:
         return rounds
 
     def keep(self, rounds: Sequence[CascadeRound]) -> None:
-        """Write all rounds so far."""
+        """Write all ``rounds`` completed so far to the file."""
         entries, blobs = pack_rounds(rounds)
         manifest = {"format": 1, "fingerprint": self._fingerprint, "rounds": entries}
         text = json.dumps(manifest, sort_keys=True, allow_nan=False)

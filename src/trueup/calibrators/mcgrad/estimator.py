@@ -195,7 +195,7 @@ class MCGrad(SegmentCalibrator):
         fit_partitioned(self, partitions)
 
     def _checkpoint(self, growth: GrowthParameters, content: Mapping[str, Any]) -> Checkpoint:
-        """Return the file of finished rounds, identified by the parameters (but the number of rounds) and the rows."""
+        """Return the checkpoint at ``resume``, identified by parameters (not ``rounds``) and ``content`` of the rows."""
         assert self.resume is not None
         identity = {name: value for name, value in asdict(growth).items() if name not in ("threads", "machines")}
         identity |= {"method": type(self).__name__, "stopping": self._json_parameters()["stopping"], **content}
@@ -209,7 +209,7 @@ class MCGrad(SegmentCalibrator):
         rounds: Sequence[CascadeRound],
         refit: Callable[[tuple[CascadeRound, ...]], tuple[CascadeRound, ...]],
     ) -> tuple[Cascade, History]:
-        """Return the chosen rounds, fitted again on all rows where required, and the history of all rounds."""
+        """Return the map of the first ``chosen`` rounds, refitted on all rows if required, and the history of all."""
         most, loss = self._max_rounds(), task_loss(schema.task)
         if self.stopping is None:
             chosen, reason = most, f"{stopping.count_rounds(most)} as specified; no rows were held out"
@@ -284,7 +284,7 @@ def check_growth(calibrator: Any) -> None:
 
 @dataclass(eq=False)
 class CascadeGrower:
-    """One cascade per split, grown together round by round.
+    """Grows one cascade (a sequence of rounds of trees) per split, all splits together, round by round.
 
     The table holds all rows of this worker, held-out rows included; it may be empty if other workers have rows. All workers
     pass the same arguments except for rows and threads.
@@ -339,7 +339,7 @@ class CascadeGrower:
 
     @property
     def evaluated_rows(self) -> IntArray:
-        """Return the held-out rows in the order of their losses; all rows if none are held out."""
+        """Return the indices of the held-out rows, split by split, as in `losses`; of all rows if none are held out."""
         held_out = np.concatenate([split.valid for split in self.splits])
         return held_out if self._has_held_out else np.arange(len(self.y))
 
@@ -350,7 +350,7 @@ class CascadeGrower:
         return np.concatenate([F[split.valid] for F, split in zip(self.F, self.splits, strict=True)])
 
     def keep_best(self) -> None:
-        """Keep the scores of the evaluated rows as the best so far."""
+        """Store the current scores of the evaluated rows in ``best``."""
         self.best = self.held_out_scores()
 
     def losses(self) -> Iterator[FloatArray]:
@@ -369,7 +369,7 @@ class CascadeGrower:
         return self.loss.per_row(self.y[self.evaluated_rows], self.held_out_scores())
 
     def refit(self, kept: Sequence[CascadeRound]) -> tuple[CascadeRound, ...]:
-        """Grow the same numbers of rounds and trees once more, on all rows."""
+        """Grow a single cascade on all rows, with the numbers of rounds and trees and the factors of ``kept``."""
         grower = replace(self, splits=hold_out_last(len(self.y)), binned=self.binned, given=())
         for round_ in kept:
             grower.growth = replace(grower.growth, trees=round_.trees, finer=None)
@@ -377,7 +377,7 @@ class CascadeGrower:
         return tuple(grower.rounds)
 
     def grow(self, theta: float | None = None) -> None:
-        """Grow one more round, with the best factor or with a given one."""
+        """Grow one more round for all splits, with the factor ``theta``, by default the best on the evaluated rows."""
         forests, trees, lowest = self._grow_forests(self.growths)
         if self.growth.finer is not None and not self.rounds and trees < FEW_TREES:
             finer = self._grow_forests([replace(growth, learning_rate=self.growth.finer) for growth in self.growths])
@@ -385,7 +385,7 @@ class CascadeGrower:
         self._apply_round(forests, trees, theta)
 
     def _apply_round(self, forests: tuple[Forest, ...], trees: int, theta: float | None) -> None:
-        """Add a round to the scores, with the best factor or with a given one."""
+        """Add a round to the scores ``F``, with the factor ``theta``, by default the best on the evaluated rows."""
         for fold, forest in enumerate(forests):  # one fold at a time: each has a score for every row
             self.F[fold] = self._add_forest(forest, self.F[fold], self.table)
         if theta is None:
@@ -403,9 +403,9 @@ class CascadeGrower:
         return cascade.apply(table.columns.values(), F, self.workers)
 
     def _best_theta(self) -> float:
-        """Return the factor that is best on the evaluated rows: on training rows, trees look more certain than they are.
+        """Return the factor theta of lowest loss on the evaluated rows: on training rows, trees are overconfident.
 
-        Its bounds hold for the product of the factors of all rounds.
+        THETA_BOUNDS hold for the product of the factors of all rounds.
         """
         rows = self.evaluated_rows
         weight = None if self.weight is None else self.weight[rows]
@@ -415,7 +415,7 @@ class CascadeGrower:
         return min(max(theta, low / before), high / before)
 
     def _grow_forests(self, growths: Sequence[GrowthParameters]) -> tuple[tuple[Forest, ...], int, float]:
-        """Grow one round: its forests, the best number of trees, and the loss of the held-out rows."""
+        """Grow one round; return a forest per split, the best number of trees, and the held-out loss with that number."""
         # All folds that start from the same score share its Dataset in the first round.
         shared = None if self.rounds or self.starts is not None else self._dataset(0, growths[0])
 
@@ -444,7 +444,7 @@ class CascadeGrower:
         return self.binned.with_prediction(F, label, self.weight, start, growth, sample=sample)
 
     def _grow_trees(self, growers: Sequence[TreeGrower]) -> tuple[int, float]:
-        """Grow until more trees no longer improve the held-out loss; return the best number and its loss.
+        """Grow trees until more of them no longer lower the held-out loss; return the best number and its loss.
 
         Each free thread takes the fold with the fewest trees; the result does not depend on which fold was ahead.
         """
@@ -472,7 +472,7 @@ class CascadeGrower:
         return search.best, search.lowest
 
     def _grow_trees_distributed(self, growers: Sequence[TreeGrower], local_mass: FloatArray) -> tuple[int, float]:
-        """Grow a few trees of every fold in turn, then average the losses over all workers."""
+        """Grow trees as `_grow_trees` does, but a few of every fold in turn, with losses averaged over all workers."""
         mass = self.communicator.all_reduce_sum(local_mass)
         search = _TreeSearch(mass.tolist(), self.growth)
         while True:
@@ -496,14 +496,14 @@ class _TreeSearch:
         self.seen, self.best, self.lowest = 0, 0, np.inf
 
     def next_folds(self, running: set[int], free: int) -> list[int]:
-        """Return the folds to continue: those with the fewest trees, none too far ahead of the others."""
+        """Return at most ``free`` folds to grow next, none of ``running``: those with the fewest trees, within MAX_LEAD."""
         grown = [len(losses) for losses in self.losses]
         most = min(self.growth.trees, min(grown) + MAX_LEAD)
         waiting = sorted((count, fold) for fold, count in enumerate(grown) if fold not in running and count < most)
         return [fold for _, fold in waiting[:free]]
 
     def finished(self) -> bool:
-        """Read the trees that all folds have; return whether the best number of them is known."""
+        """Update the best number of trees from the losses that all folds have; return whether the search is over."""
         while self.seen < min(map(len, self.losses)):
             loss = float(np.average([losses[self.seen] for losses in self.losses], weights=self.mass))
             self.seen += 1

@@ -47,7 +47,7 @@ MODEL_BYTES, OUTPUT_BYTES, ROW_BYTES = 20, 44, 40
 
 @dataclass(frozen=True, eq=False)
 class TrainingSummary:
-    """What a fit must know of all training rows; summaries of partitions add."""
+    """What a fit must know of all training rows; summaries of partitions are added with ``+``."""
 
     rows: RowSummary
     digest: int  # a fingerprint of the rows, independent of their order
@@ -66,7 +66,7 @@ class TrainingSummary:
 
 
 def summarise_partitions(partitions: PartitionedTable, seed: int) -> TrainingSummary:
-    """Summarise all rows in one pass."""
+    """Return the summary of all rows, in one pass over the partitions; ``seed`` determines the sample."""
     summary: TrainingSummary = partitions.map_reduce(partial(_summarise_partition, seed=seed), add)
     sample = replace(
         summary.sample, unlabelled=summary.rows.unlabelled, weightless=summary.rows.weightless,
@@ -162,7 +162,7 @@ def _model_count(rule: object) -> int:
 def check_memory(partitions: PartitionedTable, rule: object, rows: int | None = None) -> None:
     """Raise if a fit on the rows of files would exceed the memory limit of the scan; raw values stay on disk.
 
-    Without ``rows``, all rows are training rows, unless some may lack an outcome or a weight: then nothing is checked.
+    ``rows`` counts training rows; by default all rows, but nothing is checked if some may lack an outcome or a weight.
     """
     if not isinstance(partitions, ScanPartitions):
         return
@@ -201,7 +201,7 @@ def _fingerprint(summary: TrainingSummary, plan: FitPlan) -> dict[str, Any]:
 def _fit_round(
     table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: FitPlan, rounds: Sequence[CascadeRound]
 ) -> tuple[CascadeRound | None, int, list[tuple[float, float, float]]]:
-    """Fit one more round with the other workers (None if there were enough); return also the result of `choose_rounds`."""
+    """Fit one round after ``rounds`` with all workers; return it (None if not needed), and what `choose_rounds` returns."""
     grower = _make_grower(table, sizes, communicator, plan, rounds)
     weight = None if grower.table.weight is None else grower.table.weight[grower.evaluated_rows]
     losses = itertools.islice(grower.losses(), min(len(rounds) + 1, plan.max_rounds) + 1)
@@ -219,7 +219,7 @@ def _refit_rounds(
 def _make_grower(
     table: Table, sizes: Sequence[int], communicator: Communicator, plan: FitPlan, rounds: Sequence[CascadeRound]
 ) -> CascadeGrower:
-    """Set up the grower for the rows of this worker; rows of a `Validation` are appended."""
+    """Return the grower for the rows of this worker; that of rank 0 also has the held-out rows of a `Validation`."""
     if plan.digest is not None:  # a frame that is computed again each time may have other rows
         own = sum(int(digest_rows(content, ties)) for _, content, ties in _iter_content(table, sizes)) % DIGEST_MODULUS
         low, high = communicator.all_reduce_sum([own % HALF_DIGEST, own // HALF_DIGEST]).tolist()  # exact as floats
@@ -263,7 +263,7 @@ class ConcatenatedColumn:
 
 
 def _assign_folds(sizes: Sequence[int], table: Table, folds: int, seed: int) -> AnyArray:
-    """Assign the rows of each partition to folds, independently of which worker has the partition."""
+    """Assign the rows of each partition, of ``sizes`` rows, to folds, independently of which worker has the partition."""
     codes = np.empty(len(table), np.min_scalar_type(folds))
     for rows, content, ties in _iter_content(table, sizes):
         codes[rows] = assign_folds_by_hash(content, ties, folds, seed)
@@ -271,7 +271,7 @@ def _assign_folds(sizes: Sequence[int], table: Table, folds: int, seed: int) -> 
 
 
 def _iter_content(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[AnyArray], list[FloatArray]]]:
-    """Yield the rows of each partition, and their `row_content`."""
+    """Yield the slice of rows of each partition, of ``sizes`` rows, and the `row_content` of these rows."""
     content, ties = stopping.row_content(table)
     for end, size in zip(np.cumsum(sizes, dtype=np.int64).tolist(), sizes, strict=True):
         rows = slice(end - size, end)

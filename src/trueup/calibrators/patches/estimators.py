@@ -282,7 +282,7 @@ class Multiaccuracy(PatchCalibrator):
 
 
 def _pool_sorted(values: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the distinct values, ascending, and their weights, summed in an order that does not depend on the rows'."""
+    """Return the distinct values, ascending, and the sum of weights of each, independent of the order of the rows."""
     order = np.lexsort((weight, values))
     values, weight = values[order], weight[order]
     new = np.ones(len(values), bool)
@@ -291,7 +291,7 @@ def _pool_sorted(values: FloatArray, weight: FloatArray) -> tuple[FloatArray, Fl
 
 
 class Group(NamedTuple):
-    """Rows that share the value of one column, or of two."""
+    """Rows in the same bin of one column, or of two columns."""
 
     set_number: int  # of the columns, among all sets of columns
     conditions: tuple[tuple[int, int], ...]
@@ -349,7 +349,7 @@ class PatchRows:
 
 
 def _halve(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Iterate over ranges of levels from all of them down to each, by halving: (0, 3), (0, 1), (1, 3), (1, 2), (2, 3)."""
+    """Yield a range of levels and its halves, down to single levels: (0, 3), (0, 1), (1, 3), (1, 2), (2, 3) for 0 and 3."""
     yield first, last
     if last - first > 1:
         middle = (first + last) // 2
@@ -359,7 +359,7 @@ def _halve(first: int, last: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(eq=False)
 class PatchSearch:
-    """Algorithm 1 of Hébert-Johnson et al. (2018), with the cell of the largest gain in place of any; patches validated."""
+    """Algorithm 1 of Hébert-Johnson et al. (2018), choosing the cell of largest gain, with validation of patches."""
 
     rows: PatchRows
     loss: TaskLoss
@@ -407,7 +407,7 @@ class PatchSearch:
         self.end = "exhausted"
 
     def run(self) -> Iterator[Patch]:
-        """Find one patch after another; afterwards ``end`` is "exhausted", "rounds" or "patience"."""
+        """Yield one patch after another; afterwards ``end`` is "exhausted", "rounds" or "patience"."""
         failed, most = 0, MAX_REJECTED * (self.patience or 1)
         rejected: Round | None = None
         while (cell := self._largest_error()) is not None:
@@ -437,7 +437,7 @@ class PatchSearch:
         return self.rows.order[self.held_out], scores[self.held_out]
 
     def _tally(self, changed: IntArray) -> None:
-        """Sum the cells of those levels whose rows have changed."""
+        """Sum weights, residuals and variances per cell (group and score level) again, for the levels ``changed``."""
         self.level = np.empty(len(self.value), np.int32)
         digitize(self.value, self.edges, self.level)
         again = np.zeros(self.levels, bool)
@@ -454,17 +454,17 @@ class PatchSearch:
         self.cells = np.moveaxis(self._sum_ranges(self.sums), 2, 0)
 
     def _variance(self, p: FloatArray, rows: IntArray) -> FloatArray:
-        """Return the variance expected from the predictions: that of a cell without any rare event is too small."""
+        """Return the variance of outcomes that predictions imply; that of a cell without events would be 0 otherwise."""
         return p * (1 - p) if self.binary_outcomes else self.spread[rows]
 
     def _sum_ranges(self, sums: AnyArray) -> FloatArray:
-        """Sum levels, (groups, levels, k), over every range of them: (groups, ranges, k)."""
+        """Sum over the levels of every score range: from (groups, levels, k) to (groups, ranges, k)."""
         if len(self.ranges) == self.levels:
             return sums
         return np.stack([sums[:, first:last].sum(axis=1) for first, last in self.ranges], axis=1)
 
     def _largest_error(self) -> tuple[int, int] | None:
-        """Return the open cell with an error above alpha whose patch lowers squared error most."""
+        """Return the cell (group, range), not rejected before, with an error above alpha and the largest gain."""
         weight, residual, square, null = self.cells
         total = np.maximum(weight, np.finfo(float).tiny)
         large = np.abs(residual) > self.alpha / self.unit * total
@@ -487,7 +487,7 @@ class PatchSearch:
         return Patch(group.text, group.conditions, ends[first], ends[last], shift, rows, before, observed), inside
 
     def _shift(self, value: FloatArray, rows: IntArray, w: FloatArray, square: FloatArray) -> float:
-        """Return the shift of a cell: its mean residual, or the shift of logits that removes it."""
+        """Return the shift removing a cell's mean residual of z standard errors, shrunk by ``1 - 1 / z^2`` if validated."""
         p, total = self._to_prediction(value), w.sum()
         residual = (self.rows.y[rows] - p) / self.unit
         gap = float((w * residual).sum() / total)
@@ -527,7 +527,7 @@ class PatchSearch:
         return Round(len(self.rounds), 0, 1.0, loss, self.rounds[-1].loss - loss, 0.0, kept=True), losses, []
 
     def _validate(self, cell: tuple[int, int]) -> PatchValidation:
-        """Estimate the shift without the held-out rows of each split, and evaluate it on those."""
+        """Estimate the shift of a cell on the training rows of each split, and evaluate it on the held-out rows."""
         number, (first, last), w = cell[0], self.ranges[cell[1]], self.rows.weight
         low, high = ([-np.inf, *self.edges, np.inf][end] for end in (first, last))
         group = np.flatnonzero(self.rows.member[self.rows.groups[number].set_number] == number)

@@ -129,7 +129,7 @@ class PatchMap(Map):
 
     @property
     def patch_list(self) -> PatchList:
-        """The patches as a result that prints and exports itself."""
+        """The patches as a list that can be printed and exported."""
         return PatchList(self.patches, "logit" if self.link == "logit" else "prediction")
 
     @cached_property
@@ -197,7 +197,7 @@ class PatchMap(Map):
         return explain_change(self.link, prediction, after, contributions, (value - start).tolist(), in_order=True)
 
     def _group(self, feature: int, value: float) -> int:
-        """Count the bin edges at or below a number, or return the code of a category; the last group is missing values."""
+        """Return the group of a value: the count of edges up to a number, or a level code; missing is the last group."""
         levels, edges = self.levels[feature], self.edges[feature]
         if levels >= 0:
             return int(value) if 0 <= value < levels else levels
