@@ -1,4 +1,4 @@
-"""True up any model: probabilities that are right on every segment.
+"""True up any model: probabilities that are calibrated on every segment.
 
 >>> import trueup as tu
 >>> tu.audit  # doctest: +ELLIPSIS

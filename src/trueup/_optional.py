@@ -1,4 +1,4 @@
-"""The one door to packages that a plain install does not have."""
+"""Import of optional packages, which a plain install does not have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trueup.errors import MissingPackageError
 
 
 def require(name: str, *, extra: str) -> Any:
-    """Import a package of an extra, or raise MissingPackageError with how to install it."""
+    """Import a package; raise MissingPackageError with the ``extra`` to install if it cannot be imported."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -66,7 +66,7 @@ def check_fraction(name: str, value: Any, *, optional: bool = False, hint: str |
 
 
 def check_choice(name: str, value: Any, allowed: Collection[object], hint: str | None = None) -> None:
-    """Raise unless ``value`` is one of the allowed words."""
+    """Raise unless ``value`` is one of the strings in ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(repr(word) for word in allowed)
         raise ArgumentError(f"{name} must be one of {listed}; got {value!r}", hint, parameter=name)

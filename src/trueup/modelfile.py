@@ -1,7 +1,7 @@
 """Save and load a Model: a JSON manifest and binary arrays in one archive. Nothing in a file is ever executed.
 
 The archive verifies every checksum before this module reads a byte. Checksums detect damage, not malice, so manifest and
-arrays are validated as untrusted input: types, shapes, indices and order. The codec of a map is part of the map.
+arrays are validated as untrusted input: types, shapes, indices and order. Each class in `MAPS` packs and unpacks itself.
 """
 
 from __future__ import annotations

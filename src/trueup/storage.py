@@ -74,7 +74,7 @@ class _Entry(NamedTuple):
 
 
 def write(path: str | os.PathLike[str], members: Mapping[str, bytes], *, kind: str) -> None:
-    """Write an archive atomically; ``kind`` is its content in a lower-case word or two, which `read` is called with."""
+    """Write an archive atomically; ``kind`` names its content, such as "trueup model", and `read` needs the same name."""
     path = Path(path)
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
         raise ArgumentError(f"the kind of an archive must be a lower-case word; got {kind!r}")
@@ -96,7 +96,7 @@ def write(path: str | os.PathLike[str], members: Mapping[str, bytes], *, kind: s
 
 
 def read(path: str | os.PathLike[str], *, kind: str, max_size: int = MAX_FILE_SIZE) -> dict[str, bytes]:
-    """Read the members of an archive of a kind; raise FileError unless every byte agrees with its checksums."""
+    """Return the members of an archive of this ``kind`` by name; raise FileError unless all checksums are correct."""
     path = Path(path)
     try:
         _check_file(path.stat(), max_size)  # before opening: that alone can start a device
@@ -111,7 +111,7 @@ def read(path: str | os.PathLike[str], *, kind: str, max_size: int = MAX_FILE_SI
 
 
 def replace_file(path: str | os.PathLike[str], content: Iterable[bytes], *, example: str) -> Path:
-    """Write a file atomically, unless it is a device or a pipe; return the path. Hints name ``example``."""
+    """Write a file atomically, unless it is a device or a pipe; return the path. ``example`` is a file name for hints."""
     given = Path(path)
     try:
         target = Path(os.path.realpath(given))
@@ -148,7 +148,7 @@ def check_writable(path: str | os.PathLike[str], *, example: str = "audit.html")
 
 
 def cannot_write(path: Path, error: OSError | ValueError, *, example: str) -> FileError:
-    """Return the error for a path that cannot be written to, with what to do."""
+    """Return the FileError for a path that could not be written to because of ``error``, with a hint."""
     name, parent = _printable(path), _printable(path.parent)
     if isinstance(error, IsADirectoryError):
         return FileError(f"cannot write to {name}: it is a directory", hint=f"name a file, such as {example}")
@@ -193,7 +193,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def _zip(members: list[tuple[str, bytes]]) -> Iterator[bytes]:
-    """Return the records of a zip of members, the index first."""
+    """Yield the records of a zip file of these members, in their order, then its directory."""
     directory, offset = [], 0
     for name, content in members:
         label, size = name.encode("ascii"), len(content)
@@ -292,7 +292,7 @@ def _parse_directory(listing: bytes, count: int, first: int, end: int) -> list[_
 
 
 def _parse_index(raw: bytes, kind: str) -> dict[str, tuple[int, str]]:
-    """Validate the content of an index: its checksum is correct, but anyone can compute one."""
+    """Return size and digest of each member from an index, validated: anyone can compute its checksum."""
     try:
         index: Any = json.loads(raw.decode("ascii"))
     except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
@@ -325,7 +325,7 @@ def _content(stream: BinaryIO, entry: _Entry) -> bytes:
 
 
 def _take(stream: BinaryIO, start: int, length: int) -> bytes:
-    """Read bytes that the file had when its size was determined."""
+    """Return ``length`` bytes from ``start``; raise if the file has become shorter since its size was determined."""
     stream.seek(start)
     content = stream.read(length)
     if len(content) < length:

@@ -76,7 +76,7 @@ class ScoreAudits(NamedTuple):
 
     @property
     def by_name(self) -> Audit | dict[str, Audit]:
-        """The audit, or both by name, the one to compare with first."""
+        """The audit or, if two are compared, both by name, that of --against first."""
         return self.audit if self.other is None else {self.other_name: self.other, self.name: self.audit}
 
 
@@ -182,7 +182,7 @@ def _audit(
 
 
 def _check_scores(prediction: list[str], other: list[str], fix: Model | None, arguments: argparse.Namespace) -> None:
-    """Raise unless --against names as many other columns as --prediction, which --fix corrects."""
+    """Raise unless --against names as many columns as --prediction, but other ones, and those that --fix corrects."""
     if arguments.against is not None and len(other) != len(prediction):
         raise ArgumentError(
             f"--against must name as many columns as --prediction, {len(prediction)}; got {len(other)}",
@@ -243,7 +243,7 @@ def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Expo
 
 
 def _default_columns(audit: Audit, arguments: argparse.Namespace) -> Iterator[str]:
-    """List the segment columns if they were not named."""
+    """Yield a line that lists the columns that form segments, if they were not named with --by."""
     names = [shorten(feature.name, 30) for feature in audit.schema.features]
     if arguments.by is not None or not names:
         return
@@ -255,7 +255,7 @@ def _default_columns(audit: Audit, arguments: argparse.Namespace) -> Iterator[st
 
 
 def _comparison(audits: ScoreAudits) -> list[str | TextTable]:
-    """Compare the audits of two predictions of the same rows."""
+    """Return a sentence and a table that compare the audits of two predictions of the same rows."""
     assert audits.other is not None
     pair = (audits.other, audits.audit)
     rows: list[tuple[str, ...]] = [
@@ -289,7 +289,7 @@ def find_exports(arguments: argparse.Namespace) -> list[Export]:
 
 
 def _kind(path: str) -> str:
-    """Return the kind of output that an extension stands for."""
+    """Return the kind of output, such as page or csv, that the extension of a path stands for."""
     extension = Path(path).suffix.lower()
     kind = EXTENSIONS.get(extension)
     if kind is None and path != io.STANDARD_OUTPUT and Path(path).is_dir():

@@ -13,7 +13,7 @@ FILE_TYPES = {"FILE": shtab.FILE, "OUT": shtab.FILE, "MODEL": shtab.glob("*.true
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script and return the exit code."""
+    """Print the completion script for a shell and return the exit code."""
     parser = build_parser()
     (verbs,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     for verb in verbs.choices.values():

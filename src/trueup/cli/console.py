@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def emit(write: Callable[[TextIO], Any], *, data: bool = False) -> None:
-    """Write to standard output, data in UTF-8 as to a file; a closed pipe is not an error."""
+    """Call ``write`` with standard output, encoded in UTF-8 if it gets ``data``; a closed pipe is not an error."""
     from trueup.errors import FileError
 
     stream = sys.stdout

@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Raise before the work if an output cannot be written; warn if labelled rows are decided on."""
+    """Raise before the work if an output cannot be written; warn if a file is both labelled and to be decided on."""
     labelled = find_files(arguments.labelled).paths if arguments.labelled else []
     for path in find_files(arguments.files).paths if arguments.files else []:
         if any(path.samefile(other) for other in labelled):
@@ -176,7 +176,7 @@ def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace)
 
 
 def parse_problem(arguments: argparse.Namespace) -> DecisionProblem:
-    """Parse the decision problem of a command."""
+    """Return the actions with their costs, the threshold and the capacities given on the command line."""
     given = {name: getattr(arguments, f"cost_{name}") for name in ("fn", "fp", "tp", "tn")}
     costs = {name: cost for name, cost in given.items() if cost is not None}
     error_costs = arguments.action is None
@@ -214,7 +214,7 @@ def _check_error_costs(costs: dict[str, float], threshold: float | None) -> None
 
 
 def _parse_action(text: str) -> Action:
-    """Parse NAME:X,Y."""
+    """Parse NAME:X,Y to an action that costs X on a positive and Y on a negative row."""
     name, _, costs = text.rpartition(":")
     try:
         positive, negative = map(float, costs.split(","))
@@ -228,7 +228,7 @@ def _parse_action(text: str) -> Action:
 def _parse_by_action(
     texts: Sequence[str] | None, option: str, actions: tuple[Action, ...], *, error_costs: bool
 ) -> dict[str, float]:
-    """Parse NAME=N per action; with costs of errors, N alone is about acting."""
+    """Parse texts NAME=N to numbers by action; with ``error_costs``, N alone belongs to the action "act"."""
     parsed: dict[str, float] = {}
     names = [action.name for action in actions]
     for text in texts or ():
@@ -252,7 +252,7 @@ def _parse_by_action(
 
 
 def describe_problem(problem: DecisionProblem) -> str:
-    """Return the costs and limits as one line."""
+    """Return the costs and capacities as one line."""
     if problem.error_costs:
         passing, acting = problem.actions
         costs = [f"a miss costs {_number(passing.positive)}", f"a false alarm {_number(acting.negative)}"]
@@ -273,7 +273,7 @@ def describe_problem(problem: DecisionProblem) -> str:
 
 
 def action_phrase(problem: DecisionProblem, name: str) -> str:
-    """Return an action as a noun: its name, or what the two actions of error costs do."""
+    """Return an action as a noun: its name, or "acting" or "passing" if the costs are those of errors."""
     if not problem.error_costs:
         return name
     return "acting" if name == ACT else "passing"
@@ -287,7 +287,7 @@ def _number(value: float) -> str:
 
 
 class AmountFormat:
-    """Formats amounts with as many decimals as the largest of them needs; NaN becomes an empty text."""
+    """Formats amounts with as many decimals as show ``digits`` digits of the largest; NaN becomes an empty text."""
 
     def __init__(self, amounts: Iterable[float], digits: int = DIGITS) -> None:
         largest = max((abs(amount) for amount in amounts), default=1.0) or 1.0
@@ -320,7 +320,7 @@ class DecisionText:
             self.amount = AmountFormat([self.cost.high, self.cost.low, *others])
 
     def page(self, top: int) -> list[str | TextTable]:
-        """Return all results as sentences and tables."""
+        """Return all results as sentences and tables, which list the ``top`` most expensive segments."""
         blocks: list[Sequence[str | TextTable]] = [
             [self._alternatives()],
             self._confusion() if self.problem.error_costs else self._shares(),
@@ -439,7 +439,7 @@ class DecisionText:
         return [TextTable(("threshold", "rows", "cost", ""), rows, ("rows",), bars=True)]
 
     def _segments(self, segments: SegmentCosts, top: int) -> list[str | TextTable]:
-        """Return the table of one segmentation, the largest costs first and the sum last."""
+        """Return a table of the ``top`` most expensive segments of some columns and their sum, and remarks."""
         error_costs, labelled = self.problem.error_costs, self.evaluation.labelled is not None
         actions = [ACT] if error_costs else [action.name for action in self.evaluation.rule.actions]
         ordered = sorted(segments.costs.items(), key=lambda item: (-item[1].estimate, item[0]))

@@ -140,12 +140,12 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
 
 
 def find_class(method: str) -> Any:
-    """Import the calibrator class of a method, which takes a second for some."""
+    """Return the calibrator class of a method; importing it takes a second for some."""
     return getattr(importlib.import_module("trueup"), METHODS[method])
 
 
 def check_supports(method: str, parameter: str, message: str) -> None:
-    """Raise with this message, and the methods that have the parameter, unless the method has it."""
+    """Raise with ``message`` unless the calibrator of ``method`` has ``parameter``; the hint lists methods that have it."""
     if parameter not in _parameters(find_class(method)):
         methods = [name for name in METHODS if parameter in _parameters(find_class(name))]
         raise ArgumentError(message, hint=f"supported by {', '.join(methods)}")
@@ -156,7 +156,7 @@ def _parameters(calibrator: Any) -> Mapping[str, Any]:
 
 
 def feature_lists(arguments: argparse.Namespace) -> list[str] | None:
-    """Return the lists of columns that the method reads besides the prediction; None means all without a role."""
+    """Return --features or --by, the columns that the method reads besides the score; None means all without a role."""
     method, by, features = arguments.method, arguments.by, arguments.features
     if method not in CURVES and (method != LORE or by is None):
         if by is not None:

@@ -40,7 +40,7 @@ MAX_LISTED_VALUES = 6
 
 
 class InputRows:
-    """Rows of a command or of other files: looks up the columns named on the command line, and reads them."""
+    """The rows that a command reads, or those in ``paths``: finds columns named on the command line, and reads them."""
 
     def __init__(self, arguments: argparse.Namespace, paths: Sequence[str] | None = None) -> None:
         self._arguments = arguments
@@ -50,11 +50,11 @@ class InputRows:
         self._source = ColumnSource(tuple(self.columns), 0, lambda _: RawColumn("text"))
 
     def find(self, name: str, role: str) -> str:
-        """Return the column with this name, or raise with the most similar name."""
+        """Return the column with this name; else raise with the most similar one and the ``role`` it was needed for."""
         return str(self._source.find(name, role))
 
     def find_optional(self, name: str | None, role: str) -> str | None:
-        """Return the column with this name, or None."""
+        """Return the column with this name, or None if no name was given."""
         return None if name is None else self.find(name, role)
 
     def find_all(self, lists: Sequence[str] | None, role: str) -> list[str]:
@@ -86,7 +86,7 @@ class InputRows:
         }
 
     def read(self, names: Sequence[str | None] | None, text: list[str], outcome: str | None = None) -> dict[str, Any]:
-        """Read columns, by default all, some of them as text; the outcome is encoded by --positive."""
+        """Read the columns ``names``, or all for None, those in ``text`` as text; ``outcome`` is encoded by --positive."""
         needed = None if names is None else list(dict.fromkeys(name for name in names if name is not None))
         threads, positive = self._arguments.threads, self._arguments.positive
         data: dict[str, Any] = read_files(self._paths, sql=self._sql, columns=needed, text=text, threads=threads)
@@ -95,7 +95,7 @@ class InputRows:
         return {**data, outcome: encode_positive(data[outcome], positive, outcome)}
 
     def load(self, predictions: list[str], features: Sequence[str] | None, role: str) -> Callable[[list[str]], Table]:
-        """Read the needed columns; return a function that validates them with one of the predictions."""
+        """Read the needed columns once; return a function that makes a Table with some of the columns ``predictions``."""
         roles = self._find_roles(features, role)
         by = roles.pop("by")
         taken = [roles["outcome"], *predictions, roles["weight"]]
@@ -119,7 +119,7 @@ class InputRows:
 
 
 def split_names(lists: Sequence[str]) -> list[str]:
-    """Split lists at their commas."""
+    """Split comma-separated lists into names."""
     return [name.strip() for text in lists for name in text.split(",") if name.strip()]
 
 
@@ -143,7 +143,7 @@ def parse_bins(specs: Sequence[str] | None) -> dict[Any, Any]:
 
 
 def _positive_query(arguments: argparse.Namespace, outcome: str) -> str:
-    """Write a query that encodes one outcome as 1, every other as 0, and keeps missing ones."""
+    """Return a query that encodes the outcome --positive as 1, every other as 0, and keeps missing ones."""
     name, value = quote(outcome, '"'), quote(arguments.positive)
     inner = "data" if arguments.sql is None else f"(\n{arguments.sql.rstrip().rstrip(';')}\n)"
     text, not_text = f"CAST({name} AS VARCHAR)", f"NOT regexp_matches(typeof({name}), '^(VARCHAR|ENUM)')"
@@ -189,7 +189,7 @@ def source_files(arguments: argparse.Namespace) -> list[Path]:
 
 
 def check_outputs(outputs: Iterable[tuple[str | None, str]], sources: Iterable[str | Path]) -> None:
-    """Raise if a path, which comes with an example, cannot be written, is an input file, or would be written twice."""
+    """Raise if one of ``outputs``, pairs of path and example, cannot be written, is in ``sources``, or is given twice."""
     inputs = list(sources)
     seen: set[Path] = set()
     for path, example in outputs:
@@ -218,7 +218,7 @@ def replacing_file(path: str, *, example: str) -> Iterator[Path]:
 
 
 def write_rows(arguments: argparse.Namespace, path: str, make: MakeColumns, *, example: str, **settings: Any) -> int:
-    """Write the rows of a command with new columns to a file that replaces ``path`` at the end; return their number."""
+    """Write the rows of a command, with columns added by ``make``, to a file that replaces ``path``; return the number."""
     settings |= {"sql": arguments.sql, "threads": arguments.threads, "written": format_to_write(path)}
     with replacing_file(path, example=example) as temporary:
         return add_columns(arguments.files or None, temporary, make, **settings)

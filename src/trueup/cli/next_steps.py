@@ -25,12 +25,12 @@ PICTURES = (".svg", ".png", ".pdf")
 
 
 def option_name(parameter: str) -> str:
-    """Return the option of a parameter."""
+    """Return the command-line option of a Python parameter, such as --min-rows of min_rows."""
     return f"--{OPTION_NAMES.get(parameter, parameter).replace('_', '-')}"
 
 
 def option_words(parameter: str, value: Any, defaults: Sequence[tuple[str, Any]] = DEFAULTS) -> list[str]:
-    """Return a setting as words of a command line, none if it is None or the default."""
+    """Return a parameter and its value as words of a command line; no words if it is None or the default."""
     if value is None or (parameter, value) in defaults:
         return []
     values = list(value) if isinstance(value, (list, tuple)) else [value]
@@ -41,16 +41,16 @@ def option_words(parameter: str, value: Any, defaults: Sequence[tuple[str, Any]]
     return [word for text in texts for word in ([f"{option}={text}"] if text.startswith("-") else [option, text])]
 
 
-def command_words(verb: str, *places: str, output: str | None = None, **settings: Any) -> list[str]:
+def command_words(verb: str, *paths: str, output: str | None = None, **settings: Any) -> list[str]:
     """Return the words of a command after `trueup`; a path that starts with a hyphen is written as ./-path."""
-    words = [verb, *(f"./{place}" if place.startswith("-") else place for place in places)]
+    words = [verb, *(f"./{path}" if path.startswith("-") else path for path in paths)]
     words += [word for parameter, value in settings.items() for word in option_words(parameter, value)]
     return [*words, "-o", output] if output is not None else words
 
 
-def command(verb: str, *places: str, output: str | None = None, **settings: Any) -> str:
-    """Return a command line."""
-    return shlex.join(["trueup", *command_words(verb, *places, output=output, **settings)])
+def command(verb: str, *paths: str, output: str | None = None, **settings: Any) -> str:
+    """Return a command line to copy: a verb with paths, settings by parameter and the file to write."""
+    return shlex.join(["trueup", *command_words(verb, *paths, output=output, **settings)])
 
 
 def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, 
 
 
 def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
-    """Suggest a page, and a correction where segments are miscalibrated."""
+    """Suggest the commands that write a page and, if segments are miscalibrated, fit a correction."""
     lines = []
     if not any(export.kind == "page" for export in exports):
         # The same command with a page: other settings would give another verdict.
@@ -76,7 +76,7 @@ def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Seq
 
 
 def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
-    """Return the words that fit a correction with the roles and columns of an audit."""
+    """Return the words of a command that fits a correction with the roles and columns of an audit."""
     settings = _as_given(arguments, ("sql", *ROLES)) | {"features": arguments.by}
     return command_words(
         "fit", *files, **settings, **_as_given(arguments, ("categorical", "memory")), output="model.trueup"

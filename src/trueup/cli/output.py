@@ -90,7 +90,7 @@ def _rich_table(table: TextTable, kept: list[int]) -> RenderableType:
 
 
 def _fitting_columns(table: TextTable, width: int) -> list[int]:
-    """Return the columns to show: optional ones are omitted until the names have enough space."""
+    """Return the indices of the columns to show: optional ones are omitted until the first column has enough space."""
     widths = [max(map(len, column)) + COLUMN_GAP for column in zip(table.headings, *table.rows, strict=True)]
     kept = list(range(len(widths)))
     for word in table.optional:
@@ -116,7 +116,7 @@ def _plain_table(table: TextTable) -> str:
 
 
 def corrections_table(explanation: Explanation, top: int) -> TextTable:
-    """Return the largest corrections."""
+    """Return the table of the ``top`` largest corrections of a model."""
     rows: list[tuple[str, ...]] = [
         (
             correction.segment,
@@ -132,7 +132,7 @@ def corrections_table(explanation: Explanation, top: int) -> TextTable:
 
 
 def patches_table(patches: PatchList, top: int) -> TextTable:
-    """Return the first patches."""
+    """Return the table of the first ``top`` patches."""
     rows: list[tuple[str, ...]] = [
         (
             f"{index}  {patch.group}",
@@ -149,7 +149,7 @@ def patches_table(patches: PatchList, top: int) -> TextTable:
 
 
 def history_table(history: History, top: int = 20) -> TextTable:
-    """Return the first and, if there are many, the last rounds with their losses."""
+    """Return the table of rounds with their losses; of more than ``top``, the first and the last ones."""
     has_trees = any(step.trees for step in history.rounds)
     limit = max(top, MIN_ROUNDS)
     rounds = history.rounds
@@ -166,7 +166,7 @@ def history_table(history: History, top: int = 20) -> TextTable:
 
 
 def contributions_table(explanation: RowExplanation, top: int) -> TextTable:
-    """Return the contributions to the change of one prediction; those beyond ``top`` are summed."""
+    """Return the table of contributions to the change of one prediction; those beyond ``top`` are summed."""
     if isinstance(explanation.change, tuple):
         headings: tuple[str, ...] = ("contribution", "class", "change")
         return TextTable(headings, [*explanation.lines()[:top]], name_width=CONTRIBUTION_WIDTH)
@@ -178,13 +178,13 @@ def contributions_table(explanation: RowExplanation, top: int) -> TextTable:
 
 
 def describe_evaluation(history: History) -> str:
-    """Return which rows a model was evaluated on."""
+    """Return a phrase that states which rows a model was evaluated on."""
     preposition = "by" if history.evaluated_on == "cross-validation" else "on"
     return f"evaluated {preposition} {history.evaluated_on}"
 
 
 def model_data(model: Model) -> dict[str, Any]:
-    """Return all that is known of a model as plain data."""
+    """Return origin, history, explanation and patches of a model as plain data."""
     from trueup.calibrators.patches.map import PatchMap  # audits need no calibrators
 
     patches = {"patches": model.map.patch_list.to_dict()} if isinstance(model.map, PatchMap) else {}

@@ -1,4 +1,4 @@
-"""The argument parser: options and help texts of all verbs. Imports nothing heavy, so that `trueup --help` is fast."""
+"""The argument parser: options and help texts of all verbs (subcommands). Light imports keep `trueup --help` fast."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SWITCH: dict[str, Any] = {"action": "store_true"}
 
 
 def option(text: str, metavar: str | None = None, **settings: Any) -> dict[str, Any]:
-    """Return the settings of an option; arguments without hyphens are named by their key."""
+    """Return settings of an option. Positional arguments need no metavar: their key in OPTIONS, such as FILE, is shown."""
     return {"help": text, **settings} if metavar is None else {"help": text, "metavar": metavar, **settings}
 
 
@@ -153,7 +153,7 @@ COMMON = ("--quiet", "--verbose", "--debug")
 
 
 class Use(NamedTuple):
-    """An option as a verb uses it: an addition to its help, whether it is needed, and changed settings."""
+    """An option of one verb: its key in OPTIONS, an addition to its help, whether it is required, and changed settings."""
 
     name: str
     more: str = ""
@@ -162,7 +162,7 @@ class Use(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb with its texts and its options by group."""
+    """A subcommand such as audit: its help texts, and its options by group."""
 
     help: str
     usage: str
@@ -451,7 +451,7 @@ class Parser(argparse.ArgumentParser):
             console.complain(message.rstrip("\n"))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and raise an error that lists all missing arguments."""
+        """Parse as argparse does, but list all missing required arguments in one error."""
         self._words = sys.argv[1:] if args is None else list(args)
         parsed, rest = super().parse_known_args(args, namespace)
         needed = [action for action in self._actions if getattr(action, "needed", False)]
@@ -498,7 +498,7 @@ class Parser(argparse.ArgumentParser):
         return ""
 
     def _long_options(self) -> Iterator[str]:
-        """Return the options of this parser and of its verbs."""
+        """Yield the long options, such as --output, of this parser and of its verbs."""
         for action in self._actions:
             yield from (word for word in action.option_strings if word.startswith("--"))
         for verb in self._verbs().values():

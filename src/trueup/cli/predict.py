@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _output_names(model: Model, names: list[str] | None) -> list[str]:
-    """Return the names of the columns to write."""
+    """Return the names of the corrected scores: ``names``, given by --as, or those of the model."""
     if names is None:
         return list(model.schema.score_names)
     base = model.schema.prediction or ("prediction",)  # a model may predict from the features alone
@@ -116,12 +116,12 @@ class _UnseenLevels:
         self._levels: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, name: str, rows: int, levels: list[str]) -> None:
-        """Count the rows of a column; at most MAX_UNSEEN_LEVELS levels are kept."""
+        """Add ``rows`` with unseen ``levels`` of the column ``name``; at most MAX_UNSEEN_LEVELS levels are kept."""
         self._rows[name] += rows
         self._levels[name].update(levels[: MAX_UNSEEN_LEVELS - len(self._levels[name])])
 
     def notes(self) -> Iterator[str]:
-        """Return a line per column with the number of rows and an example."""
+        """Yield one line per column with the number of rows and an example of an unseen level."""
         for name, rows in self._rows.items():
             first, *others = sort_levels(self._levels[name])
             limit = "at least " if len(others) + 1 >= MAX_UNSEEN_LEVELS else ""

@@ -1,6 +1,6 @@
 """Abstention: answering only where confidence is high enough, and saying "unsure" elsewhere.
 
-The cost of that rule, its reward over cost ratios, and the risk of the given answers over their share of the rows.
+Computes the cost of that rule, its reward by cost ratio, and the share of wrong answers by the share of rows answered.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def abstain(
 
 
 class _Prices(NamedTuple):
-    """Costs of the three things that can happen to a row."""
+    """Costs of abstaining, of a wrong answer and of a correct answer."""
 
     unsure: float
     wrong: float
@@ -230,7 +230,7 @@ class _Prices(NamedTuple):
 
 
 def _read_prices(ratio: Any, costs: Any) -> _Prices:
-    """Validate costs; raise if they leave nothing to decide."""
+    """Return the costs from either ``ratio`` or ``costs``; raise if they leave nothing to decide."""
     if (ratio is None) == (costs is None):
         got = "neither" if ratio is None else "both"
         raise ArgumentError(f"pass either ratio or costs; got {got}", hint=EXAMPLE)
@@ -260,7 +260,7 @@ def _read_prices(ratio: Any, costs: Any) -> _Prices:
 
 
 def _expected_cost(answers: Answers, prices: _Prices, labelled: Any, level: float, target: Target) -> ExpectedCost:
-    """Estimate the cost: as a rule on the score if there is one, so that evidence about scores applies to it."""
+    """Estimate the cost of the rule, on the score if there is one, because evidence is about scores, else on confidence."""
     u, w, r = prices
     scores: FloatArray
     if answers.score is None:
@@ -276,13 +276,13 @@ def _expected_cost(answers: Answers, prices: _Prices, labelled: Any, level: floa
 
 
 def _mirror(threshold: float) -> float:
-    """Return the smallest float f with 1 - f < threshold, for a threshold above 1/2."""
+    """Return the score below which class 0 is answered: the smallest float f with 1 - f < ``threshold``, above 1/2."""
     halfway = 1.0 - threshold + 2.0**-54  # exact: 1 - f lies in the middle of the threshold and the next lower float
     return halfway if 1.0 - halfway < threshold else math.nextafter(halfway, 1.0)
 
 
 def _measure(answers: Answers, prices: _Prices, expected: ExpectedCost, by_segment: Mapping[str, Abstention]) -> Abstention:
-    """Compute the result for validated rows."""
+    """Return the result of `abstain` for validated rows, given their expected cost and the results of their segments."""
     answered, total = answers.confidence >= prices.threshold, float(answers.w.sum())
     weight, steps = float(answers.w[answered].sum()), ConfidenceSteps(answers)
 
@@ -326,7 +326,7 @@ def _realised_cost(answers: Answers, prices: _Prices, answered: BoolArray) -> Re
 
 
 class Answers(NamedTuple):
-    """Rows with the class that would be answered."""
+    """Per row: confidence in the class answered, whether it was correct if known, weight, score and segment."""
 
     confidence: FloatArray  # probability that the answer is correct
     correct: FloatArray | None  # whether it was; None without outcomes
@@ -354,7 +354,7 @@ def read_answers(
     weight: ArrayLike | None = None,
     segments: Any = None,
 ) -> Answers:
-    """Validate scores of one or several classes, and return the answer of each row; see `abstain`."""
+    """Validate scores of one or several classes, and return the answer of each row; parameters as for `abstain`."""
     try:
         several = np.ndim(p) == 2
     except ValueError:  # lists of unequal length
@@ -376,7 +376,7 @@ def read_answers(
 
 
 def _read_classes(predicted_class: Any, kept: BoolArray, classes: int) -> IntArray:
-    """Return the predicted class of the kept rows."""
+    """Validate ``predicted_class``, from 0 to ``classes`` - 1, and return it for the rows that ``kept`` marks."""
     values = np.full(len(kept), predicted_class) if np.ndim(predicted_class) == 0 else predicted_class
     array = validate_array(values, "predicted_class")
     if len(array) != len(kept):
@@ -396,7 +396,7 @@ def _read_classes(predicted_class: Any, kept: BoolArray, classes: int) -> IntArr
 
 
 def standard_error(squares: Any, weight: float, weights_squared: float) -> Any:
-    """Return the standard error of a weighted mean, from the sum of squared weighted deviations; NaN for a single row."""
+    """Return the standard error of a mean, from sum (w deviation)^2, sum w and sum w^2; NaN for a single row."""
     size = weight**2 / weights_squared
     return np.sqrt(squares * size / (size - 1)) / weight if size > 1 + 1e-9 else squares * math.nan
 
@@ -467,7 +467,7 @@ class RewardCurve(Result):
 class RiskCoverage(Result):
     """Share of wrong answers among the most confident rows, for each share of rows answered.
 
-    Rows of equal confidence form one step: within a step rows are taken in random order, and areas are expectations.
+    Rows of equal confidence are one step of the curve: they are answered in random order, and areas are expectations.
 
     Attributes
     ----------
@@ -511,18 +511,18 @@ class RiskCoverage(Result):
 
     @property
     def prr(self) -> float:
-        """The prediction-rejection ratio that belongs to `risk`."""
+        """The realised prediction-rejection ratio if outcomes are known, else the expected one."""
         return self.realised_prr if self.labelled else self.expected_prr
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON can represent; about two hundred steps of a long curve, both ends included."""
+        """Return plain values that JSON can represent; a long curve is thinned to about 200 points, both ends included."""
         if len(self.threshold) <= MAX_STEPS:
             return super().to_dict()
         kept = np.unique(np.linspace(0, len(self.threshold) - 1, MAX_STEPS).round().astype(int))
         return replace(self, **{name: column[kept] for name, column in self.to_frame().items()}).to_dict()
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return one row per step, as a frame of the library of ``like``, or as a dict of arrays without it."""
+        """Return one row per distinct confidence, as a frame of the library of ``like``, or a dict of arrays without it."""
         names = ("threshold", "coverage", "expected", "realised")
         return frame_like({name: getattr(self, name).copy() for name in names}, like)
 
@@ -594,8 +594,8 @@ def risk_coverage(
 
     Notes
     -----
-    With E(s) the errors among the share s of most confident rows, relative to all rows, the risk is E(s) / s. Within a step
-    E is linear: its expectation over the order of rows of equal confidence. The area is the integral of E(s) / s. From a to
+    With E(s) the errors among the share s of most confident rows, as a share of all rows, the risk is E(s) / s. Where rows
+    have equal confidence, E is linear: its expectation over their order. The area is the integral of E(s) / s. From a to
     b, with a share d of errors between them, it is d (b - a) + (E(a) - a d) log(b / a). It does not change if every row is
     duplicated; the usual sum over rows (Geifman, Uziel & El-Yaniv 2019) tends to it.
 
@@ -611,7 +611,7 @@ def risk_coverage(
 
 
 class ConfidenceSteps:
-    """Rows in descending order of confidence, one step per distinct confidence; cumulative sums start at 0."""
+    """Rows sorted by descending confidence, in steps of equal confidence; cumulative sums are 0 and one value per step."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers, self.order = answers, argsort(-answers.confidence)
@@ -622,11 +622,11 @@ class ConfidenceSteps:
         self.total = float(self.weight[-1])
 
     def _sums(self, column: FloatArray) -> FloatArray:
-        """Sum a column from the most confident row to the end of each step."""
+        """Return 0 and the sums of ``column`` from the most confident row to the end of each step of equal confidence."""
         return np.append(0.0, np.cumsum(column[self.order])[self.last])
 
     def rewards(self, ratio: FloatArray) -> RewardCurve:
-        """Compute the reward curve."""
+        """Compute the reward curve at cost ratios ``ratio``."""
         w, error = self.answers.w, self.answers.error
         threshold = (ratio - 1.0) / ratio
         index = np.searchsorted(-self.threshold, -threshold, side="right")  # steps of at least this confidence
@@ -683,7 +683,7 @@ class ConfidenceSteps:
 
 
 def _area(coverage: FloatArray, errors: FloatArray) -> float:
-    """Integrate errors / coverage, where errors are linear within each step."""
+    """Integrate errors / coverage over coverage; both are given at the ends of steps, between which errors are linear."""
     width, increase = np.diff(coverage), np.diff(errors)
     rate = np.divide(increase, width, out=np.zeros_like(width), where=width > 0)  # a small weight may vanish in a sum
     intercept = errors[1:-1] - coverage[1:-1] * rate[1:]

@@ -1,9 +1,9 @@
 """Expected costs, savings and confusion matrices of unlabelled rows, and the sums with intervals behind them.
 
 All of these are linear in the outcomes: a row in score interval j contributes a_j if its outcome is 1 and b_j if it is 0.
-Five sums per score interval, and two of the labelled rows' residuals, then suffice for the estimate and its interval. With
-d_j = a_j - b_j and scores f, the scores alone estimate L = sum_j (b_j W_j + d_j sum w f). Labelled rows add W times their
-mean of d (y - f). The notes of `expected_cost` state the intervals.
+A few sums per score interval, over the rows (`RowSums`) and over residuals of labelled rows (`ErrorSums`), then suffice for
+the estimate and its interval. With d_j = a_j - b_j, scores f, weights w and their sum W_j in interval j, the scores alone
+estimate L = sum_j (b_j W_j + d_j sum w f). Labelled rows add sum W_j times their mean of d (y - f). See `expected_cost`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BISECTIONS = 40  # steps to find the end of an interval of a rate
 
 
 class RowSums(NamedTuple):
-    """Sums over unlabelled rows; the last axis is the score interval, ascending."""
+    """Sums over unlabelled rows with weights w and scores f; the last axis is the score interval, lowest scores first."""
 
     heaviest: float
     weight: FloatArray  # sum w
@@ -72,7 +72,7 @@ class RowSums(NamedTuple):
 
 
 class ErrorSums(NamedTuple):
-    """Sums over the residuals of labelled rows, by score interval; W is their total weight."""
+    """Sums over labelled rows with weights w, outcomes y and scores f, by score interval; W is their total weight."""
 
     heaviest: float  # max w / W
     size: float  # effective sample size W^2 / sum w^2
@@ -81,7 +81,7 @@ class ErrorSums(NamedTuple):
 
 
 class SegmentSums(NamedTuple):
-    """The rows of one segment, and what is known about the errors of their scores."""
+    """Sums over the rows of one segment, and the evidence about the errors of their scores."""
 
     rows: RowSums
     errors: ErrorSums | None
@@ -93,10 +93,10 @@ class SegmentSums(NamedTuple):
 def sum_segments(
     inputs: Inputs, edges: ArrayLike, *, thresholds: bool = False
 ) -> tuple[list[SegmentSums], dict[str, SegmentSums]]:
-    """Sum rows and labelled residuals by the score intervals between ``edges``.
+    """Sum rows and labelled residuals by the score intervals that ``edges`` separate.
 
-    Returns the segments for an overall interval, whose error probability they share, and each segment for an interval of
-    its own. With ``thresholds``, sums have shape (edges, 2) instead: below each edge, and from it on.
+    Return the segments as a list for one overall confidence interval, with the error probability divided among them, and as
+    a dict for one interval per segment. With ``thresholds``, sums have shape (edges, 2): below each edge, and from it on.
     """
     rows, evidence, failing, cuts = inputs.rows, inputs.evidence, inputs.failing, np.asarray(edges, np.float64)
     segments: list[tuple[str | None, FloatArray, FloatArray]] = [(name, p, w) for name, (p, w, _) in rows.by_segment()]
@@ -132,7 +132,7 @@ def sum_segments(
 def _sum_by_interval(
     score: FloatArray, edges: FloatArray, columns: Sequence[FloatArray], *, thresholds: bool
 ) -> list[FloatArray]:
-    """Sum columns over the rows between edges; see `sum_segments`."""
+    """Sum each of ``columns`` by the score intervals that ``edges`` separate; ``thresholds`` as in `sum_segments`."""
     index = np.searchsorted(edges, score, side="right")
     sums = [np.bincount(index, column, len(edges) + 1).astype(np.float64, copy=False) for column in columns]
     if not thresholds:
@@ -141,7 +141,7 @@ def _sum_by_interval(
 
 
 class Interval(NamedTuple):
-    """Estimates with limits and half-widths: totals of these rows, or means per row of the population."""
+    """Estimates of quantities, with limits and half-widths: totals of these rows, or means per row of the population."""
 
     estimate: FloatArray
     low: FloatArray
@@ -159,10 +159,10 @@ def compute_interval(
     inputs: Inputs,
     ends: FloatArray = UNIT_INTERVAL,
 ) -> Interval:
-    """Estimate quantities with intervals, limited to values that some outcomes could produce.
+    """Estimate sums over rows, each with a confidence interval limited to values that some outcomes could produce.
 
-    ``positive`` and ``negative`` have shape (quantities, intervals): what a row of outcome 1 or 0 contributes. ``ends`` are
-    the lowest and the highest score of each interval, shape (..., 2).
+    ``positive`` and ``negative``, of shape (quantities, score intervals), are what a row of outcome 1 or 0 adds. ``ends``
+    are the lowest and the highest possible score of each score interval, shape (..., 2).
     """
     difference = positive - negative
     total, correction, own, known, bounded = np.zeros((5, len(positive)))
@@ -196,12 +196,12 @@ def compute_interval(
 
 
 def half_variation(difference: FloatArray) -> FloatArray:
-    """Return the largest error of each quantity per row, where the scores of some interval are wrong by 1.
+    """Return the largest error per row of each quantity, in units of c, if no interval of scores has an error above c.
 
-    With C_j the cumulative difference at the end of interval j, the error is sum_j d_j (C_j - C_{j-1}), which is
-    sum_j C_j (d_j - d_{j+1}) with zeros beyond both ends. These factors add up to 0, and all C lie in a range of c: the
-    error is at most c times half of sum_j |d_j - d_{j+1}|, and some C attains it. It never exceeds sum |d_j|, the factor of
-    Claim 1 (Gao, Parameswaran & Peng 2017), and equals it where signs alternate, as for costs of fn and fp.
+    ``difference`` has d_j = a_j - b_j per quantity. With C_j the sum of y - f, per row, up to the end of score interval j,
+    the error is sum_j d_j (C_j - C_{j-1}) = sum_j C_j (d_j - d_{j+1}), d being 0 beyond both ends. The factors of C add up
+    to 0, and all C_j lie within c of each other: the error is at most c times half of sum_j |d_j - d_{j+1}|, and some C
+    attains it. This is at most c sum |d_j| of Claim 1 (Gao, Parameswaran & Peng 2017), and equal if the signs alternate.
     """
     return np.asarray(np.abs(np.diff(difference, prepend=0.0, append=0.0)).sum(axis=-1) / 2)
 
@@ -214,9 +214,9 @@ def _sampling_variance(
     ends: FloatArray,
     failing: float,
 ) -> FloatArray:
-    """Bound the variance of the sum of expected contributions over rows drawn from the population.
+    """Bound the variance of the sum of what rows drawn from the population are expected to contribute.
 
-    Corrections differ between segments, and the segment of a drawn row is random too.
+    Each segment has its own correction, and the segment of a drawn row is random too: deviations are from the overall mean.
     """
     squares, largest = np.zeros((2, len(negative)))
     for rows, errors, *_ in segments:
@@ -235,7 +235,7 @@ def _dot(values: FloatArray, sums: FloatArray) -> FloatArray:
 
 
 def describe_evidence(segments: Sequence[SegmentSums]) -> str:
-    """Return the source of the corrections and bounds as text; empty without evidence."""
+    """Describe where the corrections and error bounds of ``segments`` come from; empty without evidence."""
     sources = [segment.evidence for segment in segments if segment.evidence]
     return f"{len(sources)} segments, each by its own evidence" if len(sources) > 1 else "".join(sources)
 
@@ -341,14 +341,14 @@ def expected_cost(
 
     Notes
     -----
+    Action j, taken on N_j of N rows, costs a_j on a positive and b_j on a negative row. The scores f alone predict the cost
     L = sum_j (b_j N_j + (a_j - b_j) sum f) (Gao, Parameswaran & Peng 2017, section 2.4). With e = (a_j - b_j)(y - f) on n
     labelled rows, of mean mu and standard deviation tau, the interval is L + N mu +- z tau sqrt(N + N^2/n) for these rows,
     and L/N + mu +- z sqrt(s^2/N + tau^2/n) for the population, where s is the standard deviation of the expected cost of a
     row, corrected by the mu of its segment. Standard deviations are upper bounds that hold for few events. With ``tuned``,
     the error of mu is bounded for all rules with these actions at once, and added. If only a bound c is known, the estimate
-    is L, and N c times half the variation of a_j - b_j over the intervals is added, which never exceeds the
-    N c sum |a_j - b_j| of Claim 1. An interval is limited to costs that some outcomes could produce. Fixed costs count for
-    these rows, not for the population.
+    is L, and N c times half the variation of a_j - b_j over the actions is added (at most N c sum |a_j - b_j|, Claim 1). An
+    interval is limited to costs that some outcomes could produce. Fixed costs count for these rows, not for the population.
 
     Examples
     --------
@@ -443,7 +443,7 @@ def expected_saving(
 
 
 class Estimate(NamedTuple):
-    """An estimate and its limits."""
+    """An estimate and the limits of its interval."""
 
     estimate: float
     low: float
@@ -545,7 +545,7 @@ def expected_confusion(
     -----
     A count is a cost: true positives are the cost of paying 1 for each positive row predicted positive. Its interval is
     that of `expected_cost`. The interval of a rate R = A / B, such as recall = tp / (tp + fn), contains the R for which the
-    cost A - R B may be 0 (Fieller 1954); this also holds for small B. Where these R form two pieces, the interval covers
+    cost A - R B may be 0 (Fieller 1954); this also holds for small B. Where these R form two ranges, the interval covers
     both. For the population, the spread of the cost of a row is bounded over all scores in [0, 1], since few or no rows may
     be predicted positive; intervals of counts are never narrower than those of costs.
 
@@ -569,7 +569,7 @@ def expected_confusion(
 
 
 def _outcomes(multiples: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Turn multiples of tp, fp, fn and tn into values of positive and negative rows, below the threshold and from it on."""
+    """Return what positive and negative rows, below the threshold and above, add to ``multiples`` of tp, fp, fn, tn."""
     return multiples[:, [2, 0]], multiples[:, [3, 1]]
 
 
@@ -592,7 +592,7 @@ def _confusion_of(segments: Sequence[SegmentSums], threshold: float, inputs: Inp
 
 
 def _rates(segments: Sequence[SegmentSums], counts: FloatArray, possible: BoolArray, inputs: Inputs) -> FloatArray:
-    """Return estimates and limits of all rates; ``possible`` marks which of tp, fp, fn and tn can be above 0."""
+    """Return estimates and limits of all `RATES`; ``possible`` marks which ``counts`` (tp, fp, fn, tn) can exceed 0."""
     numerator, denominator = (np.array(side, np.float64) for side in zip(*RATES.values(), strict=True))
     below = denominator @ counts
     defined = below > 0
@@ -615,7 +615,7 @@ def _fieller_limits(
 ) -> FloatArray:
     """Find the lowest and the highest R for which the interval of numerator - R x denominator contains 0.
 
-    Half-widths are convex in R, so that on the way from the estimate to 0 or 1 the interval is left once.
+    Half-widths are convex in R: as R moves from the estimate ``rate`` to 0 or 1, 0 leaves the interval at most once.
     """
     numerator, denominator = np.tile(numerator, (2, 1)), np.tile(denominator, (2, 1))
     limit = np.repeat([0.0, 1.0], len(rate))

@@ -1,6 +1,6 @@
 """Expected ROC and precision-recall curves of unlabelled rows, with simultaneous limits.
 
-Limits come from a simulation of the noise of labels and rows, or from a bound on c.
+Limits come from a simulation of label noise and sampling, or from a bound c on the error of the scores over any interval.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def expected_roc(
     *With a bound on c.* Let A and B be the positives with scores from t on and below t, as shares of all rows, and let
     no interval of scores have an error above c. Then TPR = A / (A + B) is largest with c more in A and c less in B, and
     exceeds its estimate by c / (A + B): the limits TPR +- n c / sum f and FPR +- n c / sum (1 - f) hold together, at all
-    t. They are cut to what rows there are: A lies between 0 and the share of rows predicted positive. For label noise,
+    t. They are clipped to possible values: A lies between 0 and the share of rows predicted positive. For label noise,
     q sqrt(sum w^2 v) / W is added to c, where q is a quantile of the range of Brownian motion and v = f (1 - f) if scores
     are calibrated. If an interval may be off by c, E[(y - f)^2] = E[f (1 - f)] + E[(1 - 2 f) (y - f)] exceeds that by up
     to c (|g_0| + |g_1| + |g_0 - g_1|) / 2, with g the values of 1 - 2 f at the lowest and the highest score, and v is
@@ -227,11 +227,11 @@ def expected_pr(
 
     Notes
     -----
-    Recall is the TPR of `expected_roc`; precision(t) = sum f 1[f >= t] / N_t, with N_t the rows predicted positive, and
-    limits +- n c / N_t. If none is, precision is NaN with limits 0 and 1. Average precision is the sum of precision times
-    the growth of recall. Its limits: a recall of r is first reached at some threshold where recall may be r or more, and
-    before which it may be less. The lowest and the highest limit of precision at those thresholds are summed over r. The
-    lower limit of precision first rises and then falls, the upper one falls, so that both are found at the ends.
+    Recall is the TPR of `expected_roc`; precision(t) = sum f 1[f >= t] / N_t, with N_t of n rows predicted positive, and
+    with a calibration bound c its limits are +- n c / N_t. If N_t = 0, it is NaN with limits 0 and 1. Average precision is
+    the sum of precision times the increase of recall. For its limits, take for each recall r all thresholds at which r may
+    be reached first, and sum over r the lowest (highest) limit of precision among them. As the threshold falls, the lower
+    limit rises and then falls, the upper one falls: lowest and highest lie at the ends of that range of thresholds.
 
     Examples
     --------
@@ -268,7 +268,7 @@ def _estimate_curve(kind: CurveKind, inputs: Inputs) -> ExpectedCurve:
 
 
 class RateLimits(NamedTuple):
-    """One estimate per threshold, with limits."""
+    """Estimates of a rate with lower and upper limits, one per threshold."""
 
     estimate: FloatArray
     low: FloatArray
@@ -280,7 +280,7 @@ CurveLimits = tuple[RateLimits, RateLimits, tuple[float, float, float], dict[str
 
 
 class CumulativeShares(NamedTuple):
-    """Shares of all rows with scores from each threshold on; the first threshold is infinite."""
+    """Sums over rows with scores of at least each threshold, as shares of all rows; the first threshold is infinite."""
 
     heaviest: float  # the share of the heaviest row
     threshold: FloatArray
@@ -291,15 +291,15 @@ class CumulativeShares(NamedTuple):
     noise: FloatArray  # sum w^2 f (1 - f), over the same
 
     def take(self, index: IntArray) -> CumulativeShares:
-        """Keep some thresholds."""
+        """Return the shares at the thresholds with these indices."""
         return CumulativeShares(self.heaviest, *(column[index] for column in self[1:]))
 
-    def corrected(self, more: FloatArray) -> CumulativeShares:
-        """Move a share of rows from the negatives to the positives at each threshold, as far as there are any.
+    def corrected(self, added: FloatArray) -> CumulativeShares:
+        """Move the share ``added`` of all rows from negatives to positives at each threshold, as far as there are any.
 
-        Both remain non-decreasing, and between two thresholds no more are added than there are rows.
+        Both remain non-decreasing, and between two thresholds neither increases by more than the share of rows there.
         """
-        positive = np.maximum.accumulate(np.clip(self.positive + more, 0.0, self.predicted))
+        positive = np.maximum.accumulate(np.clip(self.positive + added, 0.0, self.predicted))
         negative = np.maximum.accumulate(_without_rounding(self.predicted - positive))
         positive = np.maximum.accumulate(_without_rounding(self.predicted - negative))
         return self._replace(positive=positive, negative=negative)
@@ -310,7 +310,7 @@ def _without_rounding(share: FloatArray) -> FloatArray:
 
 
 def sum_shares(p: FloatArray, w: FloatArray) -> CumulativeShares:
-    """Accumulate rows from the highest score down, tied scores together; the order of the rows does not matter."""
+    """Return cumulative shares of rows with scores ``p``, one threshold per distinct score, whatever the order of rows."""
     order = argsort(-p) if w.min() == w.max() else np.lexsort((w, -p))
     p, w = p[order], w[order]
     p = np.where(p < SMALLEST_SCORE, 0.0, p)
@@ -321,7 +321,7 @@ def sum_shares(p: FloatArray, w: FloatArray) -> CumulativeShares:
 
 
 def compute_axes(kind: CurveKind, positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return FPR and TPR, or recall and precision, one curve per row; NaN where the denominator is 0."""
+    """Return FPR and TPR, or recall and precision, from shares by threshold (last axis); NaN where a denominator is 0."""
     recall = divide(positive, positive[..., -1:])
     if kind == "roc":
         return divide(negative, negative[..., -1:]), recall
@@ -335,19 +335,19 @@ def divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 
 def make_monotone(rate: RateLimits) -> RateLimits:
-    """Make a rate non-decreasing to the last bit."""
+    """Return a rate and its limits made non-decreasing along the thresholds: rounding may have decreased them."""
     return RateLimits(*(np.maximum.accumulate(column) for column in rate))
 
 
 def area_under(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the area under each curve from (0, 0) to (1, 1)."""
+    """Return the trapezoidal area under curves, extended to (0, 0) and (1, 1); their points lie along the last axis."""
     ends = [(0, 0)] * (x.ndim - 1) + [(1, 1)]
     xs, ys = (np.pad(side, ends, constant_values=((0.0, 1.0),)) for side in (x, y))
     return np.asarray(np.clip(np.sum(np.diff(xs) * (ys[..., 1:] + ys[..., :-1]), axis=-1) / 2, 0.0, 1.0))
 
 
 def average_precision(recall: FloatArray, precision: FloatArray) -> FloatArray:
-    """Sum precision over the growth of recall."""
+    """Return the sum of precision times the increase of recall, along the last axis."""
     return np.asarray(np.sum(np.diff(recall) * precision[..., 1:], axis=-1))
 
 
@@ -404,13 +404,13 @@ def _upper_quantile(sizes: FloatArray, level: float) -> float:
 
 
 def _extrapolation(level: float) -> float:
-    """Return the factor from the highest simulated level to ``level``: the normal tail is heavier than that of maxima."""
+    """Return the ratio, at least 1, of the normal quantiles of ``level`` and HIGHEST_LEVEL; maxima have lighter tails."""
     highest, wanted = (-NormalDist().inv_cdf((1 - one) / 2) for one in (HIGHEST_LEVEL, max(level, HIGHEST_LEVEL)))
     return wanted / highest
 
 
 class _AxisErrors:
-    """Errors of the simulated curves on one axis, and their maximum in units of their spread at each threshold."""
+    """Errors of simulated curves on one axis; per curve the largest, in units of the spread of curves at a threshold."""
 
     def __init__(self, exact: FloatArray, simulated: FloatArray, scale: FloatArray, heaviest: float) -> None:
         # A simulated curve without a denominator may be anywhere; an exact one without a denominator has no error.
@@ -422,7 +422,7 @@ class _AxisErrors:
         self.largest = np.max(np.abs(errors) / unit, axis=1)
 
     def half_width(self, factor: float, slack: float, overshoot: FloatArray) -> FloatArray:
-        """Return half-widths; ``slack`` allows for few rows, ``overshoot`` for what happens between thresholds."""
+        """Return half-widths of ``factor`` spreads, plus ``overshoot`` between thresholds; ``slack`` is for few rows."""
         few = slack * self.row_effect
         return np.asarray(factor * (np.hypot(self.spread, few) + few) + overshoot * self.scale)
 
@@ -442,11 +442,11 @@ class _Residuals:
         self.variance = max(float(self.squares[-1]), float(np.sum(w**2 * f * (1 - f)) / w.sum() ** 2))
 
     def at(self, sums: FloatArray, threshold: FloatArray) -> FloatArray:
-        """Return a cumulative sum over the rows with scores from each threshold on."""
+        """Return a cumulative sum, `sums` or `squares`, over the labelled rows with scores of at least each threshold."""
         return np.asarray(sums[np.searchsorted(-self.score, -threshold, side="right")])
 
     def smoothed(self, shares: CumulativeShares) -> FloatArray:
-        """Return the residuals from each threshold on, interpolated between a few thresholds."""
+        """Return the cumulative residuals at each threshold of ``shares``, interpolated between a few of the thresholds."""
         position = shares.predicted + divide(shares.positive, shares.positive[-1:])
         position = np.where(np.isnan(position), 2 * shares.predicted, position)
         knots = int(np.clip(self.rows // ROWS_PER_KNOT, 1, KNOTS))
@@ -456,7 +456,7 @@ class _Residuals:
 
 
 def _choose_thresholds(shares: CumulativeShares) -> IntArray:
-    """Choose thresholds to simulate at: the highest, then evenly along rows and positives, both ends included."""
+    """Return indices of thresholds to simulate: the highest, then evenly along rows and positives, both ends included."""
     count = len(shares.threshold)
     if count <= GRID:
         return np.arange(count)
@@ -466,10 +466,10 @@ def _choose_thresholds(shares: CumulativeShares) -> IntArray:
 
 
 class _StepVariances:
-    """Variances of what the rows between two thresholds add to the shares above them.
+    """Variances, by source, of what the rows between two adjacent thresholds add to the cumulative shares.
 
-    ``labels`` by their outcomes, ``known`` by the correction from labelled rows, ``rows`` by the number of rows drawn, of
-    which a share ``mean`` is positive; ``heaviest`` is the most that one row adds.
+    ``labels`` is label noise, ``known`` the error of the correction from labelled rows, ``rows`` the sampling of rows, of
+    which a share ``mean`` is positive; ``heaviest`` is the largest change by a single row.
     """
 
     def __init__(self, grid: CumulativeShares, residuals: _Residuals | None, target: Target) -> None:
@@ -492,7 +492,7 @@ class _StepVariances:
 def _simulate_shares(
     grid: CumulativeShares, steps: _StepVariances, target: Target
 ) -> tuple[tuple[FloatArray, FloatArray], FloatArray, FloatArray]:
-    """Draw errors of the shares of positives and of negatives from each threshold on, one curve per row; add them."""
+    """Return simulated errors, (draws, thresholds), of the shares of positives and negatives, and the shares with them."""
     random = np.random.default_rng(0)
     size = (DRAWS, len(grid.threshold))
     errors = np.cumsum(random.normal(size=size) * np.sqrt(steps.labels + steps.known), axis=1)
@@ -507,7 +507,7 @@ def _simulate_shares(
 
 
 def _limit_rate(rate: RateLimits, target: Target) -> RateLimits:
-    """Make a rate non-decreasing; of these rows, it starts at 0 and ends at 1."""
+    """Return a rate with limits made non-decreasing; with target "rows", the first limits are 0 and the last ones 1."""
     if target == "rows" and not math.isnan(rate.estimate[0]):
         for column in (rate.low, rate.high):
             column[0], column[-1] = 0.0, 1.0
@@ -517,7 +517,7 @@ def _limit_rate(rate: RateLimits, target: Target) -> RateLimits:
 def _limit_area(
     area: float, errors: FloatArray, level: float, row_effect: float, least: float
 ) -> tuple[float, float, float]:
-    """Return an area with limits from its simulated errors, at least ``least`` standard deviations wide."""
+    """Return an area with limits from its simulated errors, on each side at least ``least`` standard deviations away."""
     if math.isnan(area):
         return area, 0.0, 1.0
     # A curve without a denominator may have any area: the largest error to either side.
@@ -534,7 +534,7 @@ def _limit_area(
 
 
 def _precision_errors(grid: CumulativeShares, errors: tuple[FloatArray, FloatArray]) -> FloatArray:
-    """Return the first-order errors of average precision, which the noise does not bias.
+    """Return the errors of average precision that simulated ``errors`` of shares cause, to first order, without bias.
 
     AP = sum P dA / A_end with P = A / (A + B), A the positives and B the negatives from each threshold on.
     """
@@ -570,7 +570,7 @@ def bounded_limits(
 def limit_by_errors(
     kind: CurveKind, shares: CumulativeShares, positives: float, negatives: float, target: Target
 ) -> tuple[RateLimits, RateLimits, tuple[float, float, float]]:
-    """Return both axes and the area with limits, if shares of positives and negatives have at most these errors."""
+    """Return both axes and the area with limits, if shares of positives and negatives have errors of up to these values."""
     predicted, positive, negative = shares.predicted, shares.positive, shares.negative
     # Of these rows, no more can be positive than there are; in the population, others might have been drawn.
     most, rest = (predicted, predicted[-1] - predicted) if target == "rows" else (np.inf, np.inf)

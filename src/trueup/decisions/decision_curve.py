@@ -100,7 +100,7 @@ class DecisionCurve(Result):
 
     @property
     def verdict(self) -> str:
-        """Where acting on a score is beneficial or harmful, in one sentence."""
+        """One sentence: the thresholds where acting on a score is significantly better or worse than the alternatives."""
         first = next(iter(self.benefit))
         if not self.difference:
             return self._compare(self.advantage[first], f"{first} is {{}} than acting on all or none")
@@ -152,7 +152,7 @@ class DecisionCurve(Result):
 
 
 def _describe_ranges(threshold: FloatArray, where: BoolArray) -> str:
-    """List the runs of thresholds for which ``where`` is true."""
+    """List the ranges of thresholds in which ``where`` is true, as text."""
     edges = np.flatnonzero(np.diff(where.astype(int), prepend=0, append=0))
     runs = [(threshold[first], threshold[last - 1]) for first, last in zip(edges[::2], edges[1::2], strict=True)]
     texts = [f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}" for low, high in runs]
@@ -298,11 +298,11 @@ def _compare(
     reach: tuple[FloatArray, FloatArray],
     level: float,
 ) -> Gain:
-    """Return what acting on the first rows gains over acting on the second, from the sums of known gains.
+    """Return the gain per row of acting on one set of rows instead of another, from `_sum_gains` of each and of ``both``.
 
-    With d the difference of a row, D their mean and V the bound on sum w^2 (d - D)^2 that holds for few events
-    (`metrics.inference.likely_root`), the interval is D +- z sqrt(V) / W. The mean is overestimated if no large loss was
-    observed and underestimated if no large gain was, so each side allows for the ``reach`` of a row on that side: the
+    With d the difference of a row, D its mean, W the total weight and V a bound on sum w^2 (d - D)^2 that holds for few
+    events (`metrics.inference.likely_root`), the interval is D +- z sqrt(V) / W. The mean is overestimated if no large loss
+    was observed and underestimated if no large gain was, so each side allows for the ``reach`` of a row on that side: the
     smallest and the largest possible difference.
     """
     weight, heaviest, failing = float(rows.w.sum()), float(rows.w.max()), (1 - level) / 2
@@ -316,7 +316,7 @@ def _compare(
 
 
 def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -> DecisionCurve:
-    """Compute net benefits from known outcomes."""
+    """Compute the decision curve of predictions by name at thresholds ``t``, from known outcomes."""
     o, one, zero = odds(t), np.ones(len(t)), np.zeros(len(t))
     reference, *others = scores
     rows = scores[reference]
@@ -349,12 +349,12 @@ def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -
 
 
 def _over_better(over_all: Gain, over_none: Gain, treat_all: FloatArray) -> Gain:
-    """Select the gain over the better of acting on all and on none."""
+    """Return ``over_all`` at thresholds where acting on all rows beats acting on none, else ``over_none``."""
     return Gain(*(np.where(treat_all > 0, first, second) for first, second in zip(over_all, over_none, strict=True)))
 
 
 def _expected_curve(name: str, segments: Sequence[SegmentSums], t: FloatArray, inputs: Inputs) -> DecisionCurve:
-    """Estimate net benefits without outcomes: `expected_cost` of the actions (0, 0) and (-1, t/(1 - t)), negated."""
+    """Estimate net benefits without outcomes: minus the `expected_cost` of actions costing (0, 0) and (-1, t/(1 - t))."""
     weight = float(sum(part.rows.weight[0].sum() for part in segments))
     zero, one, o = np.zeros(len(t)), np.ones(len(t)), odds(t)
     ends = np.stack([np.stack([zero, t], axis=1), np.stack([t, one], axis=1)], axis=1)

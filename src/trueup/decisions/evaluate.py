@@ -49,7 +49,7 @@ class DecisionProblem(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """Another rule, its cost, and what the evaluated rule saves compared with it."""
+    """Another rule, its cost, what the evaluated rule saves compared with it, and whether it fits the capacities."""
 
     rule: Rule
     cost: ExpectedCost
@@ -58,7 +58,7 @@ class Alternative(NamedTuple):
 
 
 class ThresholdCost(NamedTuple):
-    """A threshold of the cost curve: the rows that are acted on, and the expected cost."""
+    """A threshold of the cost curve: the rows acted on, the expected cost, and whether the rule fits the capacities."""
 
     threshold: float
     acted: float
@@ -67,7 +67,7 @@ class ThresholdCost(NamedTuple):
 
 
 class SegmentCosts(NamedTuple):
-    """Costs of the segments of some columns, and their total."""
+    """Costs of the segments that the columns ``by`` form, their total, and the labelled rows of each segment."""
 
     by: tuple[str, ...]
     costs: dict[str, ExpectedCost]
@@ -77,10 +77,10 @@ class SegmentCosts(NamedTuple):
 
 
 class RuleEvaluation:
-    """The cheapest rule of a problem, or its threshold: cost, alternatives, segments, and tests of the labelled scores.
+    """Evaluation of the cheapest rule, or of a given threshold: cost, alternatives, segments, tests of labelled scores.
 
-    Segments are formed of all features of the table, up to ``depth`` of them crossed. ``cross_fitted`` states that the
-    labelled scores come from other fold models, so that their steps differ.
+    Segments combine up to ``depth`` features of the table. ``cross_fitted`` states that the labelled scores come from
+    models of other folds, so a larger difference of the score distributions is tolerated.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class RuleEvaluation:
         return self.problem.fits({share.action: share.rows for share in cost.shares})
 
     def _alternatives(self) -> Iterator[Alternative]:
-        """Evaluate the best rule, the common threshold of 0.5, and each action for all rows; skip equal decisions."""
+        """Evaluate the best rule, the threshold 0.5, and each action for all rows; skip rules with equal decisions."""
         others = [self.best.rule]
         if self.problem.error_costs:
             others.append(as_rule(COMMON_THRESHOLD, self.problem.actions))
@@ -208,7 +208,7 @@ class RuleEvaluation:
         return expected_confusion(self._p, threshold_of(rule), self._evidence, **self._settings)
 
     def _segment_costs(self, by: tuple[str, ...], rows: Segments, known: Segments | None) -> SegmentCosts:
-        """Evaluate each segment on its own labelled rows; fixed costs belong to no segment."""
+        """Evaluate the rule on each segment of ``rows``, with its labelled rows in ``known`` and without fixed costs."""
         rule = replace(self.rule, actions=tuple(replace(action, fixed=0.0) for action in self.rule.actions))
         evidence = None if known is None else self._read_labelled(known)
         total = expected_cost(self._p, rule.actions, rule, evidence, segments=rows, **self._settings)
@@ -257,7 +257,7 @@ def dominated_actions(actions: Sequence[Action]) -> list[str]:
 def _segmentations(
     table: Table, labelled: Table | None, bins: Mapping[Any, Any], depth: int
 ) -> list[tuple[tuple[str, ...], Segments, Segments | None]]:
-    """Form segments of up to ``depth`` crossed columns, of the rows and of the labelled rows; equal names match."""
+    """Return for up to ``depth`` combined columns their names and the segments of the rows and of the labelled rows."""
     checked = check_bins(table.columns, bins)
     rows, known = {}, {}
     for feature in table.schema.features:
@@ -273,7 +273,7 @@ def _segmentations(
 
 
 def _segment_labelled(feature: Feature, table: Table, labelled: Table, bins: int | Mapping[str, Any]) -> Segments:
-    """Assign labelled rows to the segments that the rows form by one column."""
+    """Assign labelled rows to the segments that one column of ``table`` forms."""
     name, column, labelled_column = feature.name, table.columns[feature.name], labelled.columns[feature.name]
     other = next(item for item in labelled.schema.features if item.name == name)
     own_bins, default_bins = bins_for(name, bins)

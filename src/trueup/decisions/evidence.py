@@ -1,4 +1,4 @@
-"""Validated rows, evidence about the errors of their scores, and detection of a shift between the two.
+"""Validated rows, evidence about the errors of their scores, and tests whether scores differ from the labelled ones.
 
 Evidence is labelled rows, the held-out predictions of a calibrator, an audit or a calibration bound.
 """
@@ -61,7 +61,7 @@ class UnlabelledRows(NamedTuple):
     segments: Segments | None = None
 
     def by_segment(self) -> Iterator[tuple[str, UnlabelledRows]]:
-        """Yield the name and the rows of each segment."""
+        """Yield the name and the rows of each segment; nothing if there are no segments."""
         for name, index in ({} if self.segments is None else self.segments.indices()).items():
             yield name, UnlabelledRows(self.p[index], self.w[index])
 
@@ -88,7 +88,7 @@ def warn_of_hard_scores(p: FloatArray, name: str) -> None:
 
 
 def read_segments(segments: Any, kept: BoolArray) -> Segments:
-    """Return the segments of the kept rows, from labels, from a mapping of column to values, or from `Segments`.
+    """Return the segments of the rows that ``kept`` marks, from labels, a mapping of column to values, or `Segments`.
 
     A mapping names segments as an audit does: {"region": [..], "device": [..]} becomes "region=north & device=tv". Labels
     are formatted as in an audit (1.0 as "1", True as "true"), and rows without a label form a segment.
@@ -104,7 +104,7 @@ def read_segments(segments: Any, kept: BoolArray) -> Segments:
 
 
 def _label(values: Any, kept: BoolArray, name: str, prefix: str, missing: str) -> Segments:
-    """Return the labels of one column and their codes for the kept rows."""
+    """Return the segments that ``values`` form of the rows that ``kept`` marks, named ``prefix`` + value or ``missing``."""
     shape = np.shape(values)
     if shape != kept.shape:
         raise DataError(
@@ -115,14 +115,14 @@ def _label(values: Any, kept: BoolArray, name: str, prefix: str, missing: str) -
 
 
 def cross(columns: Sequence[Segments]) -> Segments:
-    """Cross the segments of several columns: the combinations that rows are in, sorted by name; equal names are one."""
+    """Return the combinations of the segments of several columns that rows are in, sorted by name; equal names are one."""
     names, codes = [""], np.zeros(len(columns[0].codes), np.int64)
-    for labels, more in columns:
-        used, codes = np.unique(codes * len(labels) + more, return_inverse=True)
+    for labels, label_codes in columns:
+        used, codes = np.unique(codes * len(labels) + label_codes, return_inverse=True)
         pairs = (divmod(pair, len(labels)) for pair in used.tolist())
         names = [f"{names[i]} & {labels[j]}" if names[i] else labels[j] for i, j in pairs]
-    distinct, place = np.unique(np.array(names, object), return_inverse=True)
-    return Segments(tuple(distinct.tolist()), place[codes])
+    distinct, index = np.unique(np.array(names, object), return_inverse=True)
+    return Segments(tuple(distinct.tolist()), index[codes])
 
 
 def is_number(value: Any) -> bool:
@@ -139,12 +139,12 @@ def check_interval(level: Any, target: Any) -> None:
 
 
 def format_amount(value: float, digits: int = 4) -> str:
-    """Format an amount without exponents, such as 1,234,568 and 0.04322: rounded to units where that has enough digits."""
+    """Format an amount such as 1,234,568 or 0.04322: ``digits`` significant digits, or an integer if that has more."""
     return f"{value:,.0f}" if 10 ** (digits - 1) <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warn at the line that called this package."""
+    """Issue a warning that points to the line outside this package from which it was called."""
     frame, level, package = sys._getframe(1), 2, __name__.partition(".")[0]
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
@@ -157,8 +157,8 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 class ScoreShift(NamedTuple):
     """Distance of two score distributions: the largest difference of their distribution functions, and its p-value.
 
-    This is the Kolmogorov-Smirnov distance, except that scores may move by a tolerance: where scores come in steps, a
-    step that moved a little would otherwise count all of its rows.
+    This is the Kolmogorov-Smirnov distance, except that scores may differ by a tolerance: if many rows share a score, and
+    it has changed a little, all of them would otherwise count.
     """
 
     distance: float
@@ -177,7 +177,7 @@ def compare_scores(
     reference_weight: FloatArray | None = None,
     weight: FloatArray | None = None,
 ) -> ScoreShift:
-    """Compare two samples of scores; weights enter the p-value through the effective sample size."""
+    """Compare two samples of scores up to ``tolerance`` standard deviations; the p-value uses effective sample sizes."""
     from scipy.special import kolmogorov
 
     first, second = _Distribution(reference, reference_weight), _Distribution(scores, weight)
@@ -212,7 +212,7 @@ class _Distribution:
 
 
 def warn_of_shift(evidence: Labelled, rows: UnlabelledRows) -> float:
-    """Warn if the scores have shifted from the labelled ones, or a calibrator was not applied; return the distance."""
+    """Warn if the distribution of scores differs from the labelled ones, or lacks their correction; return the distance."""
     labelled = evidence.rows
     shift = compare_scores(labelled.p, rows.p, evidence.shift_tolerance, labelled.w, rows.w)
     message = ""
@@ -301,7 +301,7 @@ class Labelled:
         self._indices = {} if self.segments is None else self.segments.indices()
 
     def of(self, segment: str | None) -> Scored:
-        """Return the rows of one segment, or all rows if it is None; none if missing segments are allowed."""
+        """Return the labelled rows of a segment, or all for None; raise if none, unless ``allow_missing_segments``."""
         if segment is None:
             return self.rows
         if self.allow_missing_segments and segment not in self._indices:
@@ -365,7 +365,7 @@ def read_evidence(labelled: Any) -> Evidence | None:
 
 
 class Inputs(NamedTuple):
-    """Validated arguments of an estimate: rows, evidence, and the level and target of its interval."""
+    """Validated arguments of functions such as `expected_cost`: rows, evidence, level and target of the interval."""
 
     rows: UnlabelledRows
     evidence: Evidence | None
@@ -390,7 +390,7 @@ def read_inputs(
     segments: Any = None,
     tuned: bool = False,
 ) -> Inputs:
-    """Validate the arguments of an estimate, and warn if the scores have shifted from the labelled ones."""
+    """Validate the arguments of functions such as `expected_cost`; warn if the scores differ from the labelled ones."""
     check_interval(level, target)
     rows, evidence, distance = read_unlabelled(p, weight, segments), read_evidence(labelled), math.nan
     if isinstance(evidence, Labelled):
@@ -399,14 +399,14 @@ def read_inputs(
 
 
 def quantile(failing: float) -> float:
-    """Return the normal quantile for one side of an interval that fails with this probability."""
+    """Return the normal quantile for `NORMAL_SHARE` of ``failing``, the error probability of one side of an interval."""
     return -NormalDist().inv_cdf(NORMAL_SHARE * failing)
 
 
 def bound_for_all_intervals(rows: Scored, failing: float) -> float:
-    """Bound the sampling error of the mean residual per row over every score interval at once.
+    """Bound the sampling error of the sum of residuals y - f over any score interval, per row, for all intervals at once.
 
-    These are sums over intervals, whose noise is the range of Brownian motion.
+    Sums of residuals cumulated by score behave as Brownian motion, and a sum over an interval is at most its range.
     """
     root = float(likely_root(float(np.sum((rows.w * (rows.y - rows.p)) ** 2)), float(rows.w.max()), failing))
     return range_quantile(NORMAL_SHARE * failing) * root / float(rows.w.sum())
@@ -420,7 +420,7 @@ def describe_labelled(rows: Scored) -> str:
 def upper_bound(
     evidence: CalibrationBound | AuditResult | float, failing: float, segment: str | None = None
 ) -> tuple[float, str]:
-    """Return an upper bound on c(f), and its source as text. A given bound keeps its own confidence level."""
+    """Return a bound on c(f), the largest error over a score interval, and its source; ``failing`` is for audits only."""
     if isinstance(evidence, CalibrationBound):
         if segment is not None:
             hint = "pass labelled rows with segments, or an audit, or leave segments out"
@@ -445,7 +445,7 @@ def _bound_from_finding(finding: Any, failing: float) -> float:
 
     Miscalibration adds noise. With v = E f (1 - f), e = E f and o = E y, E (y - f)^2 = v + o - e - 2 E f (y - f) =
     v - (o - e) + 2 E (1 - f) (y - f), and neither of the last means exceeds c: it is at most v + 2 c - |o - e|. As y f and
-    (1 - y) (1 - f) are not negative, it is also at most o + e - v and 2 - o - e - v. The bound on c is iterated.
+    (1 - y) (1 - f) are not negative, it is also at most o + e - v and 2 - o - e - v. As it depends on c, it is iterated.
     """
     expected, observed = float(finding.expected), float(finding.observed)
     largest = expected * (1 - expected)

@@ -39,7 +39,7 @@ Function = Callable[[float, "FloatArray"], Any]
 
 
 class _Loss(NamedTuple):
-    """A loss in closed form: the best prediction for each probability, and its value for outcome 1 or 0."""
+    """A loss in closed form: the ``best`` prediction for each probability, and the ``value`` of predictions by outcome."""
 
     best: Callable[[FloatArray], FloatArray]
     value: Callable[[float, FloatArray], FloatArray]
@@ -72,7 +72,7 @@ def omnipredict(p: ArrayLike, loss: Any, *, low: float = 0.0, high: float = 1.0)
 
     Notes
     -----
-    All losses except functions are exact: p, q and costs are treated as the binary numbers that they are. Among predictions
+    All losses except functions are exact: p, q and costs are compared without rounding. Among predictions
     of equal loss the lowest is returned; costs act instead, as a rule does at its threshold.
 
     A function is evaluated on a grid, and its minimum then located by golden sections. Values of a smooth loss cannot
@@ -178,7 +178,7 @@ NAMED_LOSSES = {
 
 
 def _quantile_loss(share: Any) -> _Loss:
-    """Return the pinball loss. Of q and p, the larger is subtracted from 1, which is exact: rounding moves no tie."""
+    """Return the pinball loss of a quantile; p = 1 - q is found exactly, by subtracting the larger of p and q from 1."""
     check_fraction("loss: the quantile", share, hint='write ("quantile", 0.9)')
     q = float(share)
 
@@ -189,7 +189,7 @@ def _quantile_loss(share: Any) -> _Loss:
 
 
 def _cost_loss(costs: Mapping[str, Any]) -> _Loss:
-    """Return the loss of acting (1) or not (0)."""
+    """Return the loss of acting (1) or not (0) with these costs of errors."""
     wait, act = as_actions(costs)
     # The saving of acting is linear in p; fractions find its zero without rounding.
     saving_at_0 = Fraction(wait.negative) - Fraction(act.negative)
@@ -211,13 +211,13 @@ def _cost_loss(costs: Mapping[str, Any]) -> _Loss:
 
 
 def _expected_loss(p: FloatArray, if_one: FloatArray, if_zero: FloatArray) -> FloatArray:
-    """Return the expected loss; an infinite loss of probability 0 counts as 0."""
+    """Return p if_one + (1 - p) if_zero, the expected loss; an infinite loss of probability 0 counts as 0."""
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(p > 0, p * if_one, 0.0) + np.where(p < 1, (1 - p) * if_zero, 0.0))
 
 
 def _evaluate_on_grid(loss: Function, y: float, grid: FloatArray) -> FloatArray:
-    """Evaluate a function for one outcome, and raise if the values show that it is not convex."""
+    """Evaluate a loss function for outcome ``y`` on a grid of t, and raise if the values show that it is not convex."""
     values = _evaluate(loss, y, grid)
     finite = np.flatnonzero(np.isfinite(values))
     if not len(finite):
@@ -242,7 +242,7 @@ def _evaluate_on_grid(loss: Function, y: float, grid: FloatArray) -> FloatArray:
 
 
 def _minimise(p: FloatArray, loss: Function, grid: FloatArray, on_grid: tuple[FloatArray, ...]) -> FloatArray:
-    """Find the t of lowest expected loss for each probability, near the best grid point."""
+    """Find the t of lowest expected loss for each probability; ``on_grid`` has the loss at grid points for y = 1 and 0."""
 
     def expected(t: FloatArray) -> FloatArray:
         return _expected_loss(p, _evaluate(loss, 1.0, t), _evaluate(loss, 0.0, t))
@@ -275,7 +275,7 @@ def _minimise(p: FloatArray, loss: Function, grid: FloatArray, on_grid: tuple[Fl
 
 
 def _evaluate(loss: Function, y: float, t: FloatArray) -> FloatArray:
-    """Call a function and validate what it returns."""
+    """Call a loss function with outcome ``y`` and predictions ``t``, and validate what it returns."""
     try:
         with np.errstate(all="ignore"):
             returned = np.asarray(loss(y, t.copy()))

@@ -102,7 +102,7 @@ class Rule(Result):
         return sum(action.fixed for action in self.actions)
 
     def action_index(self, p: FloatArray) -> IntArray:
-        """Return the index of each row's action."""
+        """Return for each score the index of its action in ``actions``."""
         return np.searchsorted(np.array(self.edges[1:-1]), p, side="right").astype(np.int64)
 
     def apply(self, p: ArrayLike) -> NDArray[np.object_]:
@@ -117,7 +117,7 @@ class Rule(Result):
         return np.asarray(names[self.action_index(validate_scores(np.zeros(np.size(p)), p).p)])
 
     def expected_costs(self, p: FloatArray) -> FloatArray:
-        """Return the expected cost of each row, b + (a - b) f, if the scores are calibrated."""
+        """Return the expected cost of each row, negative + (positive - negative) p, if the scores p are calibrated."""
         index = self.action_index(p)
         return np.asarray(self.negative[index] + (self.positive - self.negative)[index] * p)
 
@@ -216,7 +216,7 @@ class BestRule(Result):
 
 
 def as_actions(costs: Any) -> tuple[Action, ...]:
-    """Read costs of errors, which define the actions "pass" and "act", or of actions.
+    """Return actions from costs of errors, {"fn": 5, "fp": 1}, which define "pass" and "act", or from costs of actions.
 
     Actions are {name: (cost on a positive row, cost on a negative row)}, or a list of `Action`, of (name, positive,
     negative), or of (positive, negative), which are then numbered.
@@ -320,7 +320,7 @@ def check_threshold(threshold: Any, hint: str) -> float:
 
 
 def _from_intervals(rule: Mapping[Any, Any], by_name: Mapping[str, Action]) -> Rule:
-    """Sort intervals and check that they cover [0, 1] without gaps."""
+    """Return the rule {action: (from, below)}; raise unless its intervals cover [0, 1] without gaps or overlaps."""
     _check_actions(rule, by_name, "rule")
     parts = []
     for name, interval in rule.items():
@@ -367,10 +367,10 @@ def best_rule(
 
     Notes
     -----
-    An action costs b + (a - b) f at score f, so that without capacities it is cheapest to give the highest scores to the
-    actions with the smallest a - b: every action has one interval, and the order of the intervals is known. It remains to
-    find the edges: for two actions, where the upper one stops being more expensive; otherwise by dynamic programming over
-    the distinct scores, O(n log n + k n) in total. With capacities every order of the actions is searched, O(2^k k n): rows
+    An action costs a on positive and b on negative rows, b + (a - b) f at score f: without capacities the highest scores go
+    to the actions with the smallest a - b, every action has one interval, and the order of the intervals is known. The
+    edges remain: for two actions, where the upper one stops being more expensive; otherwise by dynamic programming over the
+    distinct scores, O(n log n + k n) in total. With capacities every order of the actions is searched, O(2^k k n): rows
     of equal score get the same action, so that a full action may have to give up its position.
 
     Examples
@@ -389,7 +389,7 @@ def best_rule(
 
 
 def _read_by_action(values: Any, actions: tuple[Action, ...], default: float, parameter: str) -> FloatArray:
-    """Validate a mapping of action names to numbers; return one number per action."""
+    """Validate a mapping of action names to numbers; return one number per action, ``default`` if it is not named."""
     numbers = {action.name: default for action in actions}
     if values is not None and not isinstance(values, Mapping):
         hint = f'write {parameter}={{"{actions[-1].name}": 500}}'
@@ -403,7 +403,7 @@ def _read_by_action(values: Any, actions: tuple[Action, ...], default: float, pa
 
 
 class _RuleSearch:
-    """Distinct scores, ascending, and the expected cost of each action at them."""
+    """Search for the cheapest rule: distinct scores, ascending, and the expected cost of each action at each of them."""
 
     def __init__(self, rows: UnlabelledRows, actions: tuple[Action, ...], capacity: FloatArray) -> None:
         if (rows.w == rows.w[0]).all():
@@ -426,10 +426,10 @@ class _RuleSearch:
         self.fixed = np.array([action.fixed for action in actions])
 
     def find_cheapest(self) -> list[Run]:
-        """Return the runs of scores with the lowest total cost, by dynamic programming.
+        """Return the split of the scores into runs, one per action, with the lowest total cost, by dynamic programming.
 
-        Without capacities the order of the actions is known, and a state is the number of them considered so far; one may
-        get no score. With capacities every order is possible, and a state is the set of actions used so far, as bits.
+        Without capacities the order of the actions is known, and a state is the number of them considered so far; an action
+        may get no score. With capacities every order is possible, and a state is the set of actions used so far, as bits.
         """
         k, m = self.costs.shape
         if k == 2 and not self.limited and not self.fixed.any():
@@ -467,7 +467,7 @@ class _RuleSearch:
         return runs[::-1]
 
     def summarise(self, runs: list[Run]) -> BestRule:
-        """Return the rule with its costs and alternatives."""
+        """Return the rule of these runs with its costs and those of alternatives."""
         inner = (self._edge(i, j, begin) for (i, _, _), (j, begin, _) in pairwise(runs))
         rule = Rule(tuple(self.actions[j] for j, _, _ in runs), (-math.inf, *inner, math.inf))
         shares = tuple(
@@ -481,7 +481,7 @@ class _RuleSearch:
         return BestRule(rule, sum(share.cost for share in shares) + rule.fixed, shares, self._curves(runs), uniform, over)
 
     def _edge(self, i: int, j: int, begin: int) -> float:
-        """Return the score where both actions cost the same, if it lies between the adjacent scores; else the upper one."""
+        """Return the edge of actions i and j: where both cost equally, if between adjacent scores, else the upper score."""
         below, above = self.actions[i], self.actions[j]
         low, high = float(self.score[begin - 1]), float(self.score[begin])
         if below.difference == above.difference:
@@ -490,7 +490,7 @@ class _RuleSearch:
         return equal if low < equal <= high else high
 
     def _curves(self, runs: list[Run]) -> dict[str, tuple[CostPoint, ...]]:
-        """Return the cost as each edge moves and the others stay; the edge of an unused second action is at an end."""
+        """Return the cost by threshold of each edge, others fixed; of two actions, an unused one has its edge at an end."""
         m = len(self.score)
         if len(self.actions) == 2 and len(runs) == 1:
             runs = [(0, 0, m), (1, m, m)] if runs[0][0] == 0 else [(0, 0, 0), (1, 0, m)]

@@ -72,7 +72,7 @@ def compared_step(
 
 
 def compared_sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> tuple[str, str]:
-    """Return the headline and the sentence below it."""
+    """Return the headline of a comparison of audits and the sentence below it."""
     (first, before), *_, (last, after) = audits.items()
     same = same_rows(before, after)
 
@@ -98,14 +98,14 @@ def compared_sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> t
 def compared_figures(
     audits: Mapping[str, Audit], vocabulary: Vocabulary, figures: Callable[[Audit, Vocabulary], Iterable[Figure]]
 ) -> dict[str, list[Figure]]:
-    """Return figures by name, one per audit; "-" where an audit does not have it."""
+    """Return by name what ``figures`` returns for each audit; "-" where an audit does not have that figure."""
     tables = [{item.name: item for item in figures(audit, vocabulary)} for audit in audits.values()]
     names = dict.fromkeys(name for table in tables for name in table)
     return {name: [table.get(name, Figure(name, "-")) for table in tables] for name in names}
 
 
 def compared_settings(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return the settings of every audit, or those of all under an empty name if they are the same."""
+    """Return the settings by name of the audit, or once, under an empty name, if all audits have the same."""
     settings = {name: model.audit_settings(audit, vocabulary) for name, audit in audits.items()}
     return settings if len(set(settings.values())) > 1 else {"": next(iter(settings.values()))}
 
@@ -114,7 +114,7 @@ def compared_settings(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> di
 
 
 def overall_curves(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """Place the reliability curves of all rows, on the same axis."""
+    """Return the plots of the reliability curves over all rows, one per audit, on the same axis."""
     probabilities = all(audit.schema.task != "regression" for audit in audits.values())
     axis = model.curve_axis([audit.overall.curve for audit in audits.values()], probabilities=probabilities, ticks=7)
     items = audits.items()
@@ -122,7 +122,7 @@ def overall_curves(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[
 
 
 def curve_pairs(page: Page, vocabulary: Vocabulary) -> list[tuple[Cell, list[dict[str, Any]]]]:
-    """Place the curves of a few segments: miscalibrated somewhere and with a curve in every audit, if there are any."""
+    """Return names and plots of a few segments, preferably miscalibrated in some audit and with curves in all of them."""
     audits = list(page.audits.values())
     probabilities = all(audit.schema.task != "regression" for audit in audits)
     overall = {audit.overall.segment for audit in audits}
@@ -151,7 +151,7 @@ def _segment(row: Row) -> str:
 def compare_segments(
     audits: Mapping[str, Audit], vocabulary: Vocabulary, max_rows: int | None = None
 ) -> tuple[TableView, list[Row]]:
-    """Lay out the worst segments with the change of their ratio and the test of every audit; return their findings too."""
+    """Return the table of the worst segments, with observed/expected and tests of every audit, and their findings."""
     names, results = list(audits), list(audits.values())
     count = MAX_TABLE_ROWS if max_rows is None else max_rows
     # By key, since the text of a segment may be ambiguous if values contain "&": best rank, and which audit has it.
@@ -167,7 +167,7 @@ def compare_segments(
     scale, adjusted = model.ratio_scale(*results), f"p-value adjusted for the number of {vocabulary.segments}"
 
     def change(row: Row) -> Cell:
-        """Show how observed/expected changed, sorted by how much closer to 1 it came."""
+        """Return the cell with observed/expected before and after, sorted by how much closer to 1 it came."""
         if row[0] is None or row[-1] is None:
             return Cell("", "moved")
         ratios = (row[0].ratio, row[-1].ratio)
@@ -222,7 +222,7 @@ def compare_segments(
 def fix_sections(
     fix: Any, audits: Sequence[Audit] = (), vocabulary: Vocabulary = DEFAULT_VOCABULARY, *, training_rows: bool = False
 ) -> tuple[Section, ...]:
-    """Describe what a fitted calibrator or a model corrected; ``training_rows`` if the audits are of its training rows."""
+    """Return sections on what a calibrator or model corrected; ``training_rows`` if the audits are of its training rows."""
     fitted = _model_of(fix)
     if fitted is None:
         raise ArgumentError(

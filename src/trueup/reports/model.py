@@ -63,7 +63,7 @@ METRICS_OF_A_PAGE = (
 class Figure:
     """A key figure or a metric: name, value, and a remark or its meaning.
 
-    A term of the Brier decomposition has a bar from ``start``, in percent of the longest.
+    A term of the Brier decomposition has a bar of ``width`` from ``start``, both in percent of the longest bar.
     """
 
     name: str
@@ -101,8 +101,8 @@ class Column:
 class TableView:
     """A table and the number of rows that were left out of it.
 
-    ``groups`` are headings over several columns. ``filters`` has, per row, the indices of its data columns and its number
-    of rows of data; ``columns_to_filter`` are the data columns, as index and name.
+    ``groups`` are headings over several columns. ``filters`` has, per segment, the indices of the data columns that form it
+    and its number of rows of data; ``columns_to_filter`` are the data columns, as index and name.
     """
 
     columns: tuple[Column, ...]
@@ -132,24 +132,24 @@ class Section:
 
 
 def number_cell(value: float, text: str = "", digits: int = 3) -> Cell:
-    """Show a number; NaN sorts last."""
+    """Return the cell of a number, as ``text`` or with ``digits`` significant digits; NaN sorts last."""
     infinity = "Infinity" if value > 0 else "-Infinity"  # as JavaScript spells it
     sort = "" if math.isnan(value) else infinity if math.isinf(value) else f"{value:.7g}"
     return Cell(text or number(value, digits), "number", sort, value=value)
 
 
 def count_cell(value: float) -> Cell:
-    """Show a count or a sum of weights; as data, a sum that equals an integer up to rounding is that integer."""
+    """Return the cell of a count or a sum of weights; as data, an integer if it equals one up to rounding."""
     return number_cell(without_rounding(value), count_text(value))
 
 
 def interval_cell(low: float, high: float) -> Cell:
-    """Show an interval; as data it is a pair."""
+    """Return the cell of an interval; as data it is the pair [low, high]."""
     return Cell(interval_text(low, high), "interval", value=[low, high])
 
 
 def text_cell(text: str, kind: str = "name", rows: int = 1, width: int = MAX_NAME_LENGTH) -> Cell:
-    """Shorten a text from the data; the tooltip has as much of it as a page with a table of so many rows may hold."""
+    """Return the cell of a text cut to ``width`` characters; the ``rows`` of the table limit the length of its tooltip."""
     limit = MAX_TOOLTIP_LENGTH if rows <= LONG_TABLE_ROWS else MAX_TOOLTIP_LENGTH_IN_LONG_TABLE
     short, full = shorten(text, width), shorten(text, limit)
     while len(full) > len(short) and len(html.escape(full).encode()) > MAX_TOOLTIP_BYTES_PER_CHARACTER * limit:
@@ -158,7 +158,7 @@ def text_cell(text: str, kind: str = "name", rows: int = 1, width: int = MAX_NAM
 
 
 def finding_state(audit: Audit, finding: Finding | None) -> str:
-    """Return the key of `STATES` for a segment; None is a segment that the audit does not have."""
+    """Return the state of a segment, a key of `STATES`; None is a segment that the audit does not have."""
     if finding is None:
         return "absent"
     if not finding.testable:
@@ -167,14 +167,14 @@ def finding_state(audit: Audit, finding: Finding | None) -> str:
 
 
 def state_cell(audit: Audit, finding: Finding | None) -> Cell:
-    """Show whether a segment is miscalibrated."""
+    """Return the cell that states whether a segment is miscalibrated."""
     state = finding_state(audit, finding)
     note = "" if finding is None else finding.note
     return Cell(STATES[state], "state", str(list(STATES).index(state)), title=note, state=state)
 
 
 def ratio_cell(audit: Audit, finding: Finding, scale: RatioScale, before: float = -1.0) -> Cell:
-    """Show a ratio and its interval on a line, with the ratio of an earlier audit if it is not negative."""
+    """Return the cell that draws observed/expected with its interval, and the earlier ratio ``before`` unless negative."""
     ratios = (finding.ratio, finding.ratio_low, finding.ratio_high, before)
     known = all(value >= 0 for value in ratios[:3])
     return Cell("", "forest", state=finding_state(audit, finding), ratio=(scale, *ratios) if known else None)
@@ -184,12 +184,12 @@ def ratio_cell(audit: Audit, finding: Finding, scale: RatioScale, before: float 
 
 
 def make_table(columns: Sequence[Column], items: Iterable[Any], more: int = 0, **parts: Any) -> TableView:
-    """Build a table with one row per item."""
+    """Return a table with one row per item; ``more`` items were left out, ``parts`` are other fields of `TableView`."""
     return TableView(tuple(columns), tuple(tuple(c.cell(item) for c in columns) for item in items), more, **parts)
 
 
 def make_filters(used: Sequence[Sequence[int]], rows: Iterable[int], names: Sequence[str]) -> dict[str, Any]:
-    """Return the parts of a table by which it is filtered: per row the data columns used and the number of rows."""
+    """Return the `TableView` fields for filtering segments by the data columns ``used`` and the number of data rows."""
     choices = sorted({index for indices in used for index in indices})
     return {
         "filters": tuple((" ".join(map(str, indices)), n) for indices, n in zip(used, rows, strict=True)),
@@ -200,7 +200,7 @@ def make_filters(used: Sequence[Sequence[int]], rows: Iterable[int], names: Sequ
 def finding_columns(
     audit: Audit, vocabulary: Vocabulary, finding_of: Callable[[Any], Finding] = lambda item: item
 ) -> list[Column]:
-    """Return the columns of observed/expected, of its interval, of both on an axis, of the state and of the adjusted p."""
+    """Return table columns obs/exp, interval, plot, state and adjusted p; ``finding_of`` returns the Finding of an item."""
     scale, count = ratio_scale(audit), f"adjusted for the number of {vocabulary.segments}"
     level = percent(1 - audit.settings.alpha)
 
@@ -303,7 +303,7 @@ class Frame:
         return round(self.top + self.height * (1.0 - self.y_axis.position(value)), 1)
 
     def points(self, x: ArrayLike, y: ArrayLike) -> str:
-        """Return the points of a polyline or polygon, not clipped; non-finite ones are left out."""
+        """Return the SVG points of a polyline or polygon, not clipped; non-finite ones are left out."""
         across = (np.ravel(x) - self.x_axis.low) / (self.x_axis.high - self.x_axis.low)
         up = (np.ravel(y) - self.y_axis.low) / (self.y_axis.high - self.y_axis.low)
         places = zip(self.left + self.width * across, self.top + self.height * (1 - up), strict=True)
@@ -313,10 +313,10 @@ class Frame:
 def plot_curve(
     finding: Finding, axis: Axis, vocabulary: Vocabulary, summary: AuditSummary | None = None, *, large: bool = False
 ) -> dict[str, Any] | None:
-    """Place the reliability curve of a segment; with the summary of an audit, its band and histogram too.
+    """Return the SVG coordinates of the reliability curve of a segment; with ``summary``, also of its band and histogram.
 
-    ``bins`` has per bin x, y, ends of the interval and tooltip; bins with non-finite means are left out, and without any
-    other there is no plot. ``band`` is the polygon of the consistency band. ``bars`` is the histogram of the scores below
+    ``bins`` has per bin x, y, ends of the interval and tooltip; bins with non-finite means are left out, and if none is
+    left, the result is None. ``band`` is the polygon of the consistency band. ``bars`` is the histogram of the scores below
     the curve, in ``unit``, as x, y, width, height and tooltip; ``outside`` states what share of them the axis leaves out.
     """
     curve = finding.curve
@@ -361,7 +361,7 @@ def plot_curve(
 
 
 def plot_path(audit: Audit, vocabulary: Vocabulary) -> dict[str, Any] | None:
-    """Place the cumulative sum of outcome minus prediction in order of score, with a band of two standard errors.
+    """Return the SVG coordinates of cumulative outcome minus prediction by score, with a band of two standard errors.
 
     ``low`` and ``high`` are the coordinates of the lowest and the highest point.
     """
@@ -427,7 +427,7 @@ def ratio_scale(*audits: Audit) -> RatioScale:
 def view_curve(
     audit: Audit, finding: Finding, vocabulary: Vocabulary, axis: Axis | None = None, *, large: bool = False
 ) -> dict[str, Any]:
-    """Place the reliability curve of a segment, on an axis of its own by default; a large one has band and histogram."""
+    """Return name, caption, state and plot of the reliability curve of a segment; a large one has band and histogram."""
     state = finding_state(audit, finding)
     size = describe_error(finding)
     if state != "flagged" and math.isfinite(finding.ratio) and finding.expected > 0:
@@ -450,12 +450,12 @@ def signed(value: float) -> str:
 
 
 def audit_state(audit: Audit) -> str:
-    """Return the key of `VERDICTS` for an audit."""
+    """Return the verdict of an audit, a key of `VERDICTS`."""
     return "untested" if not audit.tested else "flagged" if audit.miscalibrated else "passed"
 
 
 def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
-    """Return the size of the audit and of the errors."""
+    """Return the figures at the top of a page: rows, segments tested and miscalibrated, largest sigma, overall error."""
     overall, rows, segments = audit.overall, vocabulary.rows, vocabulary.segments
     mean = "mean outcome" if vocabulary.observed == DEFAULT_VOCABULARY.observed else vocabulary.observed
     difference = Figure(f"observed - expected, all {rows}", signed(overall.bias))
@@ -485,7 +485,7 @@ def worst_curves(audit: Audit, vocabulary: Vocabulary) -> list[dict[str, Any]]:
 
 
 def audit_metrics(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
-    """Return metrics of all rows that are defined for these outcomes, with 95% confidence intervals where known."""
+    """Return the metrics over all rows defined for these outcomes, with 95% confidence intervals where known."""
     summary = summary_of(audit)
     scores = {} if summary is None else summary.scores
     metrics = []
@@ -525,7 +525,7 @@ def brier_terms(audit: Audit) -> tuple[Figure, ...]:
 
 
 def metrics_and_terms(audit: Audit, vocabulary: Vocabulary) -> list[Figure]:
-    """Return the metrics of all rows, with discrimination and miscalibration among them."""
+    """Return the metrics over all rows, followed by the discrimination and miscalibration terms of the Brier score."""
     terms = [replace(term, value=term.value.lstrip("−+ ")) for term in brier_terms(audit)[1:3]]
     return [*audit_metrics(audit, vocabulary), *terms]
 
@@ -544,7 +544,7 @@ def untested_segments(audit: Audit) -> list[tuple[Cell, str]]:
 
 
 def audit_settings(audit: Audit, vocabulary: Vocabulary) -> tuple[tuple[str, str], ...]:
-    """Return roles and settings of the audit."""
+    """Return the roles of the columns and the settings of the audit, as pairs of label and text."""
     schema, settings = audit.schema, audit.settings
 
     def listed(names: Iterable[str], default: str = "none") -> str:
@@ -583,7 +583,7 @@ def column_names(audit: Audit) -> list[str]:
 
 
 def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None) -> TableView:
-    """Lay out the worst segments."""
+    """Return the table of the worst segments, at most ``max_rows``."""
     findings = audit.worst(min(MAX_TABLE_ROWS if max_rows is None else max_rows, audit.tested))
     *ratio, state, p_adjusted = finding_columns(audit, vocabulary)
     weight = Column("weight", lambda f: number_cell(f.weight), "sum of the weights")
@@ -608,9 +608,9 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
 def map_columns(
     audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY
 ) -> tuple[list[Cell], list[list[dict[str, Any] | None]], int] | None:
-    """Lay out the largest sigma of every pair of columns as a lower triangle; the diagonal has the single columns.
+    """Return the largest sigma of the segments of every pair of columns as a triangle; the diagonal has single columns.
 
-    Return the names of the columns, the rows of the triangle, and how many more columns there are.
+    The result has the names of the columns, the rows of the triangle, and how many columns were left out.
     """
     features, columns, sigma = len(audit.schema.features), audit.keys.columns, audit.columns["sigma"]
     count, last = (columns >= 0).sum(axis=1), columns.max(axis=1, initial=-1)

@@ -225,7 +225,7 @@ def render(results: Results, template: str = "page.html.j2", **options: Any) -> 
 
 
 def _row_details(page: Page) -> str:
-    """Return the figures and curves behind each table row as JSON."""
+    """Return as JSON the figures and curves that the page shows when a table row is opened."""
     audits, vocabulary = list(page.audits.values()), page.profile.vocabulary
     regression = any(audit.schema.task == "regression" for audit in audits)
 
@@ -294,7 +294,7 @@ def markdown(results: Results, profile: str | Profile = "general", top: int = 10
 
 
 def code(text: str, width: int = MAX_CODE_LENGTH) -> str:
-    """Return a text from the data as code on one line, safe in a table."""
+    """Return a text from the data as Markdown code on one line, safe in a table."""
     short = shorten(text, width)
     if short == short.strip() and short and not MARKUP_IN_CODE.search(short):
         return f"`{short}`"
@@ -304,7 +304,7 @@ def code(text: str, width: int = MAX_CODE_LENGTH) -> str:
 
 
 def prose(text: str, width: int = 400) -> str:
-    r"""Return a text without anything that acts as markup, mention or link."""
+    r"""Return a text for Markdown, with all characters escaped that would act as markup, mention or link."""
     escaped = MARKUP.sub(lambda match: f"&#{ord(match.group())};", shorten(text, width))
     escaped = escaped.replace("://", "&#58;//").replace("www.", "www&#46;")
     return re.sub(r"(?<!&)([@#])(?=\w)", "\\1\u200b", escaped)  # a mention needs the letters right after the sign
@@ -351,7 +351,7 @@ def _csv_value(value: Any) -> Any:
 
 
 def json_lines(results: Results, profile: str = "general", fix: Any = None) -> Iterator[str]:
-    """Yield the last audit as strict JSON, one segment per line, with the audit before it and what a fix corrected."""
+    """Yield the last audit as strict JSON, one segment per line, with earlier audits and what ``fix`` corrected."""
     audits = list(name_audits(results).values())
     yield from _audit_json(audits[-1], profile)
     for other in audits[:-1]:
@@ -368,7 +368,7 @@ def json_lines(results: Results, profile: str = "general", fix: Any = None) -> I
 
 
 def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
-    """Yield an audit without the last brace; segments are not held in memory."""
+    """Yield an audit as JSON without the closing brace, one segment at a time."""
     from trueup.reports.profiles.sections import build_sections
 
     head = {key: value for key, value in audit.to_dict(most=0).items() if key != "findings"}

@@ -71,7 +71,7 @@ def summary_of(audit: Audit) -> AuditSummary | None:
 
 
 def verdict_statement(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> str:
-    """Return the verdict without the worst segment."""
+    """Return how many segments are miscalibrated, at which level, without naming the worst."""
     if not audit.tested:
         return f"nothing could be tested: no {vocabulary.segment} has {min_tested_rows(audit):,} {vocabulary.rows}"
     start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
@@ -233,7 +233,7 @@ def audit_code(audit: Audit) -> str:
 
 
 def page_subject(audits: Iterable[Audit], vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> tuple[str, ...]:
-    """Return the file names and the number of rows of the audits, as far as they agree."""
+    """Return the file names of the audits, and their number of rows if it is the same for all."""
     audits = list(audits)
     sources = {tuple(name for name, _, _ in audit.source.files) if audit.source is not None else () for audit in audits}
     names = list(dict.fromkeys(name for files in sorted(sources) for name in files))

@@ -227,7 +227,7 @@ def draw_segments(audit: Audit, ax: Axes | None = None, *, count: int = 20, titl
 
 
 def _difference(finding: Finding) -> tuple[float, float, float]:
-    """Return the bias and the interval of the ratio in units of the bias; without a ratio the interval is empty."""
+    """Return observed minus expected and its interval, computed from that of the ratio; without one it has no width."""
     low, high = sorted(finding.expected * (end - 1) for end in (finding.ratio_low, finding.ratio_high))
     return (finding.bias, low, high) if math.isfinite(low) and math.isfinite(high) else (finding.bias,) * 3
 

@@ -62,7 +62,7 @@ BAND = 2.0  # standard errors
 
 
 def draw_cost_curve(best: BestRule, ax: Axes | None = None, *, title: str = "") -> Axes:
-    """Draw the expected cost of each threshold, the best one marked, and the cost of treating all rows alike.
+    """Draw the expected cost of each threshold, the best one marked, and the cost of one action for all rows.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def draw_cost_curve(best: BestRule, ax: Axes | None = None, *, title: str = "") 
 def _cost_limits(best: BestRule, right: float) -> tuple[float, float, float, float]:
     """Return left, right, bottom and top of the axes; ``right`` is the last threshold.
 
-    Thresholds that cost many times the best uniform cost are left out, and those that a capacity forbids.
+    Thresholds that a capacity forbids, or that cost far more than the cheapest action for all rows, are left out.
     """
     threshold, cost = np.concatenate([np.array(points) for points in best.curves.values()]).T
     lowest, highest = min(float(cost.min()), 0.0), max(float(cost.max()), 0.0)
@@ -154,7 +154,7 @@ def draw_decision_curve(result: DecisionCurve, ax: Axes | None = None, *, title:
     """Draw the net benefit of acting on scores by threshold, compared with acting on all rows or on none.
 
     After Vickers & Elkin (2006). For two scores, such as before and after a fix, the area between them is shaded. The axis
-    ends a little below 0, and gains beyond it are not reported.
+    ends a little below 0, and gains below it are not reported.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def draw_decision_curve(result: DecisionCurve, ax: Axes | None = None, *, title:
 
 
 def _shade_difference(ax: Axes, result: DecisionCurve, before: str, after: str, bottom: float) -> None:
-    """Shade gains and losses of the second score, and report the largest that is significant and visible."""
+    """Shade gains and losses of ``after``, and label the largest significant one above ``bottom``, the end of the axis."""
     t, first, second = result.threshold, result.benefit[before], result.benefit[after]
     _, low, high = result.difference[after]
     visible = np.minimum(first, second) >= bottom
@@ -424,7 +424,7 @@ def draw_reward(
 
 
 def _draw_references(ax: Axes, curves: list[Any], *, single: bool) -> None:
-    """Draw the expected reward of a single curve, and the policies whose reward is the same for all curves."""
+    """Draw the expected reward of a single curve, and the oracle, never and always rewards if equal for all curves."""
     first = curves[0]
     order = np.argsort(first.ratio)
     ratio, marker = first.ratio[order], point_marker(order)
@@ -468,7 +468,7 @@ def draw_risk_coverage(
     ax = get_axes(ax, 6.6, 3.6)
 
     def line(curve: RiskCoverage, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return a curve from coverage 0 on: the most confident rows are answered in any order."""
+        """Add a point at coverage 0 with the risk of the first step: its rows are tied, so any part has that risk."""
         return thin_line(np.append(0.0, curve.coverage), np.append(risk[0], risk))
 
     for (name, curve), style in zip(named.items(), line_styles(len(named)), strict=True):

@@ -40,7 +40,7 @@ def get_axes(ax: Axes | None, width: float, height: float) -> Axes:
 
 
 def check_result(name: str, result: Any, kinds: type | tuple[type, ...], source: str) -> None:
-    """Raise unless a result is of a class; ``source`` says what it is and where it comes from."""
+    """Raise unless ``result`` is of one of ``kinds``; ``source`` describes such a result and its origin."""
     if not isinstance(result, kinds):
         raise ArgumentError(
             f"{name} must be {source}; got {type(result).__name__}",
@@ -124,7 +124,7 @@ def style_axes(ax: Axes, title: str, x_label: str, y_label: str, *, legend: bool
 
 
 def band_alpha(count: int, alpha: float) -> float:
-    """Return the opacity of bands: fainter where many overlap."""
+    """Return the opacity of each of ``count`` bands: ``alpha`` for up to three, less for more."""
     return alpha * min(1.0, 3 / max(count, 1))
 
 

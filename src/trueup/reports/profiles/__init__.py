@@ -101,7 +101,7 @@ class Profile:
 
 
 class Check(NamedTuple):
-    """What a value of a profile must be, in words and as a condition, and how it is kept."""
+    """A requirement on a value of a profile: its description, its condition, and the conversion of a valid value."""
 
     description: str
     valid: Callable[[Any], object]
@@ -243,7 +243,7 @@ def _parse(text: str, where: str) -> Profile:
 
 
 def _validate(content: Mapping[str, Any], schema: Mapping[str, Any], where: str, prefix: str = "") -> dict[str, Any]:
-    """Return the checked values of a table and of the tables within it."""
+    """Return the values of a TOML table checked by ``schema``; errors name the profile, ``where``, and ``prefix`` + key."""
     values = {}
     for key, value in content.items():
         if key not in schema:

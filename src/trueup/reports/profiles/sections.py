@@ -49,7 +49,7 @@ NO_BEST = "The rows are weighted, so the standard errors of the differences are 
 
 
 def build_sections(audit: Audit, profile: Profile | str = "general") -> tuple[Section, ...]:
-    """Build the sections of a profile."""
+    """Return the sections that a profile asks for, filled from an audit; one that does not apply states why."""
     profile = profile if isinstance(profile, Profile) else load_profile(profile)
     builders: dict[str, tuple[Callable[[Audit, Vocabulary, SectionPlan], Section], bool, bool]] = {
         # kind: function, whether it is for binary outcomes only, whether it needs the rows
@@ -80,7 +80,7 @@ def build_sections(audit: Audit, profile: Profile | str = "general") -> tuple[Se
 
 
 def column_levels(audit: Audit) -> dict[int, list[int]]:
-    """Return for every column the ranks of its single-column segments, in order of its levels."""
+    """Return for every column index the ranks (positions in the audit) of its levels as segments, in order of levels."""
     keys = audit.keys
     single = np.flatnonzero((keys.depth == 1) & (keys.target == 0))
     columns, codes = (part[single].max(axis=1) for part in (keys.columns, keys.codes))  # unused places hold -1
@@ -215,12 +215,12 @@ class Grade(NamedTuple):
 
     @property
     def events(self) -> float:
-        """The number of events, without the trace of an event that sums of scores may leave where there is none."""
+        """The number of events, an integer if it equals one up to rounding."""
         return without_rounding(min(max(self.observed, 0.0), 1.0) * self.rows)
 
 
 def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
-    """Compare the mean score of every grade with its rate; without a column of grades, that of score bands."""
+    """Compare the mean score of every grade with its event rate; without a column of grades, that of score bands."""
     level = float(plan.parameters.get("level", 1 - audit.settings.alpha))
     levels, overall, more = column_levels(audit), audit.overall, 0
     known = {feature.name.casefold(): index for index, feature in reversed(list(enumerate(audit.schema.features)))}
@@ -352,7 +352,7 @@ def _side(low: float, high: float, ideal: float) -> int:
 
 
 def interpret(name: str, value: float, high: float, side: int, scores: str = "risks") -> str:
-    """Interpret calibration in the large, slope or intercept; ``side`` is that of `_side`."""
+    """Interpret calibration in the large, slope or intercept; ``side``, from `_side`, is 0 if it is not significant."""
     if name == "intercept":
         return f"on this line, a predicted 50% corresponds to an observed {100 * expit(value):.3g}%; read it with the slope"
     if name == "in the large":
@@ -375,7 +375,7 @@ def interpret(name: str, value: float, high: float, side: int, scores: str = "ri
 class NetBenefit(NamedTuple):
     """Net benefit per row at each threshold: of the model and of treating all; that of treating none is 0.
 
-    ``treated`` and ``events`` count the rows at or above the threshold and the events among them.
+    ``share`` is the share of rows at or above the threshold; ``treated`` and ``events`` count them and their events.
     """
 
     threshold: FloatArray
@@ -441,7 +441,7 @@ def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) ->
 
 
 def compare_strategies(benefit: NetBenefit, index: int) -> dict[tuple[str, str], tuple[float, float]]:
-    """Compute what each strategy gains over each other at a threshold, per row, and the standard error.
+    """Return the gain per row of each strategy over each other one, at the threshold ``index``, and its standard error.
 
     Two strategies differ on some rows, where treating gains y - (1 - y) cost, and treat the others alike, so the
     difference is paired and its standard error is that of a mean; for outcomes between 0 and 1 it is an upper bound.
@@ -498,7 +498,7 @@ def _describe_losses(benefit: NetBenefit, end: float) -> str:
 
 
 def describe_stretches(t: FloatArray, inside: BoolArray) -> str:
-    """Describe where a condition holds along increasing thresholds."""
+    """Describe the ranges of increasing thresholds ``t`` in which ``inside`` is true."""
     changes = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(int), [0]]))).tolist()
     stretches = []
     for first, stop in zip(changes[::2], changes[1::2], strict=True):
@@ -511,7 +511,7 @@ def describe_stretches(t: FloatArray, inside: BoolArray) -> str:
 
 
 def _plot(benefit: NetBenefit, end: float, unit: str) -> dict[str, Any]:
-    """Place the curves of the model and of treating all, which may leave the frame at the bottom."""
+    """Return the SVG coordinates of the curves of the model and of treating all, which may leave the frame below."""
     shown = benefit.threshold <= end + 1e-12
     t, by_model, treat_all = benefit.threshold[shown], 1000 * benefit.model[shown], 1000 * benefit.treat_all[shown]
     highest = max(float(by_model.max()), float(treat_all.max()))
