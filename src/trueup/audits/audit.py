@@ -244,8 +244,8 @@ class AuditSettings:
 class Source:
     """Where the rows of an audit came from: files by name, size and digest, and the command that read them.
 
-    ``fit`` is the command that fits a correction on the same rows; ``training_rows`` is true if they look like the
-    training rows of the fix between two scores.
+    ``fit`` is the command that fits a correction on the same rows; ``training_rows`` is true if the rows look
+    like those that the audited correction was fitted on.
     """
 
     files: tuple[tuple[str, int, str], ...]
@@ -336,7 +336,7 @@ class SegmentKeys:
         return " & ".join([target, *levels] if target else levels) or OVERALL
 
     def parts(self, rank: int) -> tuple[str, ...]:
-        """Return the target and the sorted levels of a segment: two segments may share a name, but not these."""
+        """Return the target and the sorted level labels of a segment: two segments may share a name, but not these."""
         return self.targets[self.target[rank]], *sorted(self._levels(rank))
 
     def _levels(self, rank: int) -> list[str]:
@@ -446,11 +446,11 @@ class Audit:
         return len(self.columns["n"])
 
     def __iter__(self) -> Iterator[Finding]:
-        """Iterate over the segments, worst first."""
+        """Iterate over the findings, worst first."""
         return (self.finding(rank) for rank in range(len(self)))
 
     def __getitem__(self, segment: str) -> Finding:
-        """Return a segment by name, such as ``audit["country=BR & device=tv"]``; its levels in any order."""
+        """Return the finding of a segment by name, such as ``audit["country=BR & device=tv"]``, levels in any order."""
         rank = self._ranks_by_name.get(_unordered(str(segment)))
         if rank == AMBIGUOUS:
             raise ArgumentError(f"several segments are called {segment!r}", hint="find them in to_frame()")
@@ -476,14 +476,14 @@ class Audit:
 
     @cached_property
     def ranks(self) -> dict[tuple[str, ...], int]:
-        """The rank of every segment by its parts (`SegmentKeys.parts`); the worst one of columns with the same name."""
+        """The rank of every segment by its `SegmentKeys.parts`; the worst, if columns of equal names make these equal."""
         ranks: dict[tuple[str, ...], int] = {}
         for rank in range(len(self)):
             ranks.setdefault(self.keys.parts(rank), rank)
         return ranks
 
     def finding(self, rank: int) -> Finding:
-        """Return the segment with a rank, 0 being the worst."""
+        """Return the finding of a rank, 0 being the worst."""
         values = {name: column[rank].item() for name, column in self.columns.items()}
         return Finding(
             segment=self.keys.name(rank),

@@ -98,7 +98,7 @@ def noise(tally: Tally) -> FloatArray:
 
 
 def testable_segments(tally: Tally, min_rows: int) -> BoolArray:
-    """Return which segments have weight and enough rows to be tested: ``min_rows``, and MIN_REAL_ROWS of a real outcome."""
+    """Return which segments have weight and at least ``min_rows`` rows (and MIN_REAL_ROWS if outcomes are real)."""
     return (tally.rows >= max(min_rows, MIN_REAL_ROWS if tally.real else 1)) & (tally.weight > 0)
 
 

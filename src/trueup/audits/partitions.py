@@ -66,7 +66,7 @@ class PartitionedRows(AuditRows):
 
 
 class RecordLayout(NamedTuple):
-    """How records are stored, and how many threads read them."""
+    """Data type of the records, their numbering by target, and how many threads read them."""
 
     dtype: np.dtype[Any]
     first: tuple[int, ...]  # number of the first partition of every target

@@ -269,7 +269,7 @@ def require_outcome(outcome: object) -> None:
 
 
 def target_labels(schema: Schema) -> tuple[str, ...]:
-    """Return the labels of the targets: none for a single score, else the top label and every class."""
+    """Return the labels of the targets: an empty one for a single score, else the top label and every class."""
     return ("top label", *(f"class={name}" for name in schema.classes)) if len(schema.prediction) > 1 else ("",)
 
 
@@ -496,7 +496,7 @@ def batches(items: Sequence[T], sizes: Sequence[int], budget: float) -> list[lis
 
 
 def _count_pass(groups: list[Group], partition: ScorePartition) -> list[CellCounts]:
-    """Count the rows of each cell of the combinations whose ``cells`` are None; for the first target: all have the same."""
+    """Count rows per cell of combinations whose ``cells`` are None, for the first target only: all have equal counts."""
     totals: list[CellCounts] = []
 
     def count(group: Group) -> list[CellCounts]:

@@ -173,7 +173,7 @@ def swap_regret(
 
 
 def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
-    """Return a random order of the rows, which depends on their values only, and which of them are held out."""
+    """Return a random order of the rows, which depends on their values and the seed only, and which are held out."""
     labels = [table.y] if table.weight is None else [table.y, table.weight]
     order, starts = shuffle_rows([*table.columns.values(), table.prediction], labels, settings.random_state)
     positions = np.append(np.flatnonzero(starts), len(order))

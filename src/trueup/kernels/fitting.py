@@ -232,10 +232,10 @@ def _power(F: FloatArray, target: FloatArray, weight: FloatArray, factor: float)
 def fit_powers(
     at: IntArray, F: FloatArray, target: FloatArray, weight: FloatArray, low: float, high: float, out: FloatArray
 ) -> None:
-    """Fit one factor of the log scores (rows, classes) of each segment by maximum likelihood, within bounds.
+    """Fit the factor (inverse temperature) of the log scores F (rows, classes) of each segment by maximum likelihood.
 
-    ``target`` is weight times the log score of the class of each row. The loss is convex: Newton's method, with bisection
-    if a step leaves the bracket.
+    It lies between ``low`` and ``high``; ``target`` is weight times the log score of the class of each row. The loss is
+    convex: Newton's method, with bisection if a step leaves the bracket.
     """
     for k in range(len(out)):
         rows = slice(at[k], at[k + 1])
@@ -473,8 +473,8 @@ def deviation_moments(
 ) -> tuple[float, float, float]:
     """Return the largest weighted deviation from a mean, and the sums of squares and fourth powers relative to it.
 
-    Empty weights are weights of 1. The largest is at least ``least``, that of rows elsewhere; dividing by it prevents
-    overflow.
+    Empty weights are weights of 1. ``least`` is the largest deviation among other rows, such as those of other workers;
+    dividing by the largest of all prevents overflow.
     """
     largest = least
     for i in range(len(difference)):

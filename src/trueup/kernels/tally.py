@@ -122,7 +122,7 @@ def advance(
 
 @jit
 def close(state: FloatArray) -> None:
-    """Include the last step in the path of every segment: binary outcomes."""
+    """Include the cumulative difference after the last row in HIGH, LOW and RISE of every segment: binary outcomes."""
     for k in range(state.shape[0]):
         s = state[k]
         s[LOW] = min(s[LOW], s[CUM])
@@ -368,7 +368,7 @@ class SortedRows:
 
 
 def sort_rows(y: FloatArray, p: FloatArray, w: FloatArray | None, *, real: bool) -> SortedRows:
-    """Sort rows by score."""
+    """Sort rows by score; ``w`` is None if every weight is 1, and ``real`` true if outcomes are not probabilities."""
     order = argsort(p)
     scores = p[order]
     step = np.zeros(len(p), np.int32)
@@ -393,7 +393,7 @@ class Cells:
 
 
 def find_cells(parent: Int32Array, code: Int32Array, shape: tuple[int, int], min_rows: int) -> Cells:
-    """Find the cells with at least ``min_rows`` rows; a negative parent or code excludes a row."""
+    """Find the cells ``parent * width + code`` with at least ``min_rows`` rows; ``shape`` is (number of parents, width)."""
     height, width = shape
     if _dense(shape, len(parent)):
         numbers, rows, thin, _ = find_dense(parent, code, height, width, min_rows)
@@ -468,7 +468,7 @@ class Tally:
 
     @property
     def reach(self) -> FloatArray:
-        """Largest modulus of the cumulative difference: W times ECCE-MAD."""
+        """Largest absolute value of the cumulative differences: W times ECCE-MAD."""
         return np.maximum(self.state[:, HIGH], -self.state[:, LOW])
 
     def take(self, which: IntArray) -> Tally:

@@ -58,7 +58,7 @@ class Forest:
         return len(self.root)
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the fields by name."""
+        """Return the arrays of the forest by field name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def scaled(self, by: float) -> Forest:
@@ -127,8 +127,8 @@ class PairTables(NamedTuple):
 def collapse(forest: Forest, bins: ForestBins, most_cells: int = MAX_CELLS) -> PairTables | None:
     """Collapse a forest into pair tables; None if a path to a leaf tests three features, or the tables would be too large.
 
-    ``bins`` are at least as fine as what the forest distinguishes. Bins that no leaf of a table distinguishes share an
-    index in it. Sizes are checked before anything is allocated.
+    The forest must treat all values of one of the ``bins`` alike. Bins that all leaves of a table treat alike share a row
+    or a column of it. Sizes are checked before anything is allocated.
     """
     nodes, size = len(forest.feature), len(forest.feature) + len(forest.value)
     parent, side, output = np.full(size, -1, np.int32), np.zeros(size, np.uint8), np.zeros(size, np.int32)

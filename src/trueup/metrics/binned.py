@@ -343,7 +343,7 @@ def smooth_ece(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, g
 
     Notes
     -----
-    s* with E(s*) = s*, where E(s) is the curve of `smooth_ece_at`. Smoothing by s and then by more is smoothing by more,
+    s* with E(s*) = s*, where E(s) is the curve of `smooth_ece_at`. Smoothing twice equals smoothing once at a larger s,
     and smoothing never increases an integral of absolute values; so E is non-increasing, the fixed point is unique, and
     bisection finds it.
 

@@ -73,7 +73,7 @@ def ecce_mad(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> flo
 def ecce_sigma(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, statistic: Statistic = "range") -> float:
     """Compute ECCE-R or ECCE-MAD (``statistic``) in units of its standard error, sqrt(sum w^2 p(1-p)) / W.
 
-    If every score is 0 or 1, infinite if one of them is contradicted, else 0.
+    If every score is 0 or 1 the standard error is 0: the result is infinite if an outcome contradicts its score, else 0.
 
     Examples
     --------

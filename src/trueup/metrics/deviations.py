@@ -75,7 +75,7 @@ def log_pvalue(means: LocalMeans, observed: FloatArray) -> FloatArray:
 def limit_rates(means: LocalMeans, observed: FloatArray, level: float) -> FloatArray:
     """Return the lowest and the highest mean rate that the observation does not exclude, each side at (1 - level)/2.
 
-    The mean rate weighted by a_i^2 is assumed to differ from the one by a_i as the confidences do.
+    The rate weighted by a_i^2 is assumed to exceed the rate weighted by a_i by as much as for the confidences.
     """
     limits, threshold = np.empty((2, len(observed))), math.log(2.0 / (1.0 - level))
     for start in range(0, len(observed), BLOCK):
@@ -362,7 +362,7 @@ def _adjust_by_draws(
 ) -> FloatArray:
     """Adjust p-values by their minimum over all points for outcomes drawn from the confidences, stepping down.
 
-    ``points`` have distinct neighbourhoods with ``means``; ``limit`` is the log p-value that counts as no larger.
+    ``points`` have distinct neighbourhoods with ``means``; ``limit`` their log p-values plus a rounding tolerance.
     """
     random = np.random.default_rng([random_state, STREAM])
     p, w = rows.confidence, rows.weight

@@ -381,7 +381,7 @@ def _average(rows: Neighbourhoods, values: FloatArray) -> float:
 class LceCurve(Result):
     """The largest and the mean local calibration error for each ``gamma``.
 
-    ``worst`` is the index of the point with the largest, the first of equals, -1 if no point has a value. ``mce`` is the
+    ``worst`` is the index of the point with the largest error (the first of equals; -1 if no point has one). ``mce`` is the
     limit of ``mlce`` for large gamma: the maximum calibration error of the bins.
     """
 

@@ -390,7 +390,7 @@ def _part(codes: Int32Array, cut: int, low: Int32Array, high: Int32Array) -> Non
 
 @jit
 def _split(ids: Int32Array, spare: Int32Array, lo: int, mid: int) -> None:
-    """Move the rows of ``ids`` below ``mid`` to the front, stably; the first of all is ``lo``."""
+    """Move the rows of ``ids`` (from ``lo`` on) below ``mid`` to the front, stably; ``spare`` is scratch space."""
     for k in range(ids.size):
         spare[k] = ids[k]
     _part(spare[: ids.size], mid, ids[: mid - lo], ids[mid - lo :])
@@ -424,7 +424,7 @@ def _plane(rows: _Scratch, n: int, sources: int, few: int, scale: float, whole: 
 
 @jit
 def _load(rows: _Rows, ids: Int32Array, lo: int, mid: int, scale: float, whole: int, to: _Scratch, rank: Int32Array) -> int:
-    """Copy rows ``ids`` (sorted by y) to scratch; return the number of sources. x is a factor, unless ``whole``."""
+    """Copy rows ``ids`` (sorted by y) to ``to``, times the factor of x unless ``whole``; return the number of sources."""
     v, n = to.v, 0
     for k in range(ids.size):
         row = ids[k]
