@@ -181,9 +181,9 @@ def expected_roc(
     3.3).
 
     *With labelled rows, or without evidence.* Labelled rows add their residuals, sum w (y - f) 1[f >= t] / W, evaluated at
-    some thresholds and interpolated between them. The rest is noise: of the labels of these rows and of the labelled ones;
-    for the population, also of which rows were drawn. Its sums over scores from t on are Brownian motion in their variance,
-    which is bounded for few events as in `expected_cost`. 2,000 curves with such noise are simulated, with a fixed seed.
+    some thresholds and interpolated between them. The rest is noise: of the outcomes of these rows and of the labelled ones
+    and, for the population, of the sampling of rows. Its sum over scores of at least t is simulated as Brownian motion with
+    the same variance, bounded for few events as in `expected_cost`: 2,000 curves, with a fixed seed.
     The limits are multiples of the spread of the simulated curves at each threshold, and contain a share ``level`` of them
     entirely, on both axes. The limits of the area are those of the simulated areas. Above a level of 0.99 too few curves
     are left, and limits grow as those of a normal distribution.
@@ -193,10 +193,10 @@ def expected_roc(
     exceeds its estimate by c / (A + B): the limits TPR +- n c / sum f and FPR +- n c / sum (1 - f) hold together, at all
     t. They are clipped to possible values: A lies between 0 and the share of rows predicted positive. For label noise,
     q sqrt(sum w^2 v) / W is added to c, where q is a quantile of the range of Brownian motion and v = f (1 - f) if scores
-    are calibrated. If an interval may be off by c, E[(y - f)^2] = E[f (1 - f)] + E[(1 - 2 f) (y - f)] exceeds that by up
+    are calibrated. If an interval may have error c, E[(y - f)^2] = E[f (1 - f)] + E[(1 - 2 f) (y - f)] exceeds that by up
     to c (|g_0| + |g_1| + |g_0 - g_1|) / 2, with g the values of 1 - 2 f at the lowest and the highest score, and v is
-    increased accordingly. For the population, sum w f over any interval is off by at most q sqrt(V), V a bound on sum w^2
-    f^2, and sum w (1 - f) likewise, because a centred sum varies less than one that is not (Anderson 1955). The error
+    increased accordingly. For the population, sum w f over any interval has an error of at most q sqrt(V), V a bound on
+    sum w^2 f^2, and sum w (1 - f) likewise, as a centred sum varies less than one that is not (Anderson 1955). The error
     probability is split equally between calibration and the other component, and there between positives and negatives. The
     AUC is smallest along (largest FPR, smallest TPR): moving a point of a rising curve right or down removes area.
 

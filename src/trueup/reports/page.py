@@ -131,8 +131,8 @@ def name_audits(results: Results) -> dict[str, Audit]:
 class Page:
     """The contents of a page or a summary.
 
-    ``findings`` has per row of the table of segments the finding of each audit; ``sections`` of a profile are those of the
-    last audit; ``training_rows`` is whether the rows look like those that the fix was fitted on.
+    ``findings`` has, per row of ``table``, the finding of each audit; ``sections`` are those of the profile, for the last
+    audit, ``fix`` those on the fix; ``training_rows`` is whether the rows look like those that the fix was fitted on.
     """
 
     title: str
