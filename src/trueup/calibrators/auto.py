@@ -116,11 +116,11 @@ class Choice:
     rows: int  # the number of rows of the evaluation
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return all fields, and those of the candidates, as plain data."""
         return {**asdict(self), "candidates": [asdict(candidate) for candidate in self.candidates]}
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return one row per candidate, in the library of ``like``; a dict of arrays without it."""
+        """Return one row per candidate, as a frame of the library of ``like``; a dict of arrays without it."""
         names = ("name", "loss", "gain", "gain_error", "behind", "behind_error", "folds", "chosen", "seconds")
         return frame_like({name: np.array([getattr(item, name) for item in self.candidates]) for name in names}, like)
 

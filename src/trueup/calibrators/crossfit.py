@@ -37,7 +37,7 @@ class ScoreReader:
     classes: AnyArray | None = None  # ascending; those a model does not know have probability 0, or margin -inf
 
     def read(self, model: Any, X: Any) -> FloatArray:
-        """Return the scores of a fitted estimator."""
+        """Return the scores of X by a fitted estimator: a column per class, or one for two-class margins and regressors."""
         scores = np.asarray(getattr(model, self.method)(X))
         if self.classes is None:
             if scores.ndim != 1 and scores.size != len(scores):
@@ -66,7 +66,7 @@ class ScoreReader:
         return self._align(np.column_stack([-margins, margins]) if len(own) == 2 else margins, own, -np.inf)
 
     def constant(self, label: Any, rows: int) -> FloatArray:
-        """Return the scores of a model that has seen one class only."""
+        """Return the scores of a model that was trained on the class ``label`` alone, for this many rows."""
         assert self.classes is not None
         if self.method == "predict_proba":
             return self._align(np.ones((rows, 1)), np.array([label]), 0.0)
@@ -102,7 +102,7 @@ class MarginCurve:
 
 
 def check_cv_parameter(cv: Any) -> None:
-    """Raise unless ``cv`` is a way to divide rows, or "prefit"."""
+    """Raise unless ``cv`` is a number of folds, a splitter, an iterable of splits, or "prefit"."""
     if isinstance(cv, str) and cv == "prefit":
         return
     integer = isinstance(cv, (int, np.integer)) and not isinstance(cv, bool)
@@ -150,7 +150,7 @@ def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray
 
 
 def _read_split(split: Any, counted: BoolArray) -> tuple[IntArray, IntArray]:
-    """Return one split of an iterable, without rows of weight 0."""
+    """Return the training and test rows of a split, without rows of weight 0, which the mask ``counted`` leaves out."""
     sides = [np.asarray(side) for side in split] if isinstance(split, (tuple, list, np.ndarray)) else []
     numbers = [
         side.ndim == 1 and (side.dtype.kind in "iu" or not side.size) and ((side >= 0) & (side < len(counted))).all()
@@ -170,7 +170,7 @@ def _read_split(split: Any, counted: BoolArray) -> tuple[IntArray, IntArray]:
 def fit_and_predict(
     estimator: Any, X: Any, y: AnyArray, fold: tuple[IntArray, IntArray], reader: ScoreReader, params: Mapping[str, Any]
 ) -> FloatArray:
-    """Return the scores of the test rows of a fold by an estimator that is fitted on the others."""
+    """Fit an estimator on the training rows of a fold, and return its scores of the test rows."""
     train, test = fold
     own = y[train]
     if reader.classes is not None and (own == own[0]).all():
@@ -262,7 +262,7 @@ def _column(X: Any, key: Hashable) -> Any:
 
 
 def _is_usable(column: AnyArray, name: str, y: FloatArray, task: Task) -> bool:
-    """Return whether a column can be read and does not restate the outcome."""
+    """Return whether a column can be read and is not a copy of the outcome."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -279,7 +279,7 @@ def _as_array(X: Any) -> Any:
 
 
 def find_columns(given: Any, X: Any, role: str) -> list[str]:
-    """Return the names of columns of X, given by name or position, one or several."""
+    """Return the names of the columns of X that are given by name or position, one or several; raise if one is unknown."""
     keys, names = column_keys(X), []
     single = isinstance(given, (str, int, np.integer)) or (isinstance(given, tuple) and str(given) in keys)
     for name in [given] if single else given:

@@ -64,14 +64,14 @@ class Explanation:
     explained_share: float  # of the squared changes, by the listed segments
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return one row per correction, in the library of ``like``; a dict of arrays without it."""
+        """Return one row per correction, as a frame of the library of ``like``; a dict of arrays without it."""
         names = ("low", "high", "rows", "share", "before", "after", "observed")
         segments = np.array([correction.segment for correction in self.corrections], object)
         columns = {name: np.array([getattr(correction, name) for correction in self.corrections]) for name in names}
         return frame_like({"segment": segments, **columns}, like)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data, with the names of model files."""
+        """Return all fields as plain data, under the names that model files have for them."""
         corrections = [asdict(correction) for correction in self.corrections]
         totals = {"moved": self.mean_change, "accounted": self.explained_share}
         return {"corrections": corrections, "rows": self.rows, **totals}
@@ -121,7 +121,7 @@ class RowExplanation(Result):
     scale: str = "logit"  # of predictions clipped to [1e-6, 1 - 1e-6]; or "prediction"
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return one row per contribution, in the library of ``like``; a dict of arrays without it."""
+        """Return one row per contribution, as a frame of the library of ``like``; a dict of arrays without it."""
         columns = {
             name: np.array([getattr(term, name) for term in self.contributions], object) for name in ("condition", "output")
         }
@@ -352,7 +352,7 @@ def follow_tree(forest: Forest, node: int, row: Sequence[float]) -> tuple[list[t
 
 
 def _feature_text(feature: Feature, value: float, bounds: tuple[float, float]) -> str:
-    """Return the condition on one feature, as far as it concerns this row."""
+    """Return the condition on a feature that its value in a row meets, as text."""
     if feature.kind == "categorical" and 0 <= value < len(feature.levels):
         return f"{feature.name}={feature.levels[int(value)]}"
     if feature.kind == "categorical" or np.isnan(value):
@@ -361,7 +361,7 @@ def _feature_text(feature: Feature, value: float, bounds: tuple[float, float]) -
 
 
 def _score_text(name: str, bounds: tuple[float, float], value: float, link: str, number: int) -> str:
-    """Return the condition on the prediction, or on the score after a round."""
+    """Return the condition on the prediction, or on the score after round ``number``, that a row meets, as text."""
     after = f" after round {number}" if number else ""
     if number and link == "softmax":
         return interval_text(f"log score of {name}{after}", *bounds, value, SCORES)  # normalised only at the end

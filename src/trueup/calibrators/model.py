@@ -100,7 +100,7 @@ class UnchangedMap(Map):
         return np.array(prediction, np.float64)
 
     def describe(self) -> str:
-        """Describe the map."""
+        """Return a text: the map leaves every score unchanged."""
         return "leaves every score unchanged"
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002

@@ -129,7 +129,7 @@ class Holdout:
     Parameters
     ----------
     share : float
-        Of the rows, between 0 and 1. The held-out rows depend on the content of the rows, not on their order.
+        The share of rows to hold out, between 0 and 1. Which rows these are depends on their content, not on their order.
     patience : int
         The number of rounds without a gain after which the search stops.
     """

@@ -62,7 +62,7 @@ class DaskFrame(ClusterFrame):
         check_workers()
 
     def map_reduce(self, work: Work[T], add: Add[T], columns: Sequence[str], *, ordered: bool = True) -> T:  # noqa: ARG002
-        """Call ``work`` on every partition; add results of neighbours in pairs."""
+        """Call ``work`` on every partition; add the results of neighbouring partitions in pairs."""
         import dask
 
         call = _shared(work)
@@ -72,7 +72,7 @@ class DaskFrame(ClusterFrame):
             return total.compute()  # type: ignore[no-any-return]
 
     def shuffle(self, split: Split[T], add: Add[T], columns: Sequence[str], partitions: int) -> tuple[T, ShuffledRecords]:
-        """Move the records to new partitions by Dask's own shuffle of few large binary values."""
+        """Move the records that ``split`` returns to new partitions, by Dask's own shuffle; see `ClusterFrame.shuffle`."""
         import dask
         import dask.dataframe as dd
 
@@ -147,7 +147,7 @@ class DaskShuffledRecords(ShuffledRecords):
         self.records = records
 
     def map_reduce(self, work: Callable[[list[bytes], int], T], add: Add[T]) -> T:
-        """Call ``work`` on every partition; add the results in pairs of neighbours."""
+        """Call ``work`` on the records of every partition; add the results of neighbouring partitions in pairs."""
         import dask
 
         call = _shared(work)

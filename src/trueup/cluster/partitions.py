@@ -66,10 +66,10 @@ class ClusterFrame(ABC):
 
     @abstractmethod
     def shuffle(self, split: Split[T], add: Add[T], columns: Sequence[str], partitions: int) -> tuple[T, ShuffledRecords]:
-        """Move the records of all rows to new partitions, in one pass over the frame.
+        """Call ``split`` on each partition, and move the records (bytes) it returns to the new partitions that it names.
 
-        The values that ``split`` returns are added up in pairs of neighbours and returned with the new partitions, which
-        are kept until they are closed.
+        It also returns a value for each partition; these are added in pairs of neighbours, and their sum is returned with
+        the new partitions, which are kept until they are closed.
         """
 
     @abstractmethod
@@ -177,7 +177,7 @@ class PartitionReader:
 class FramePartitions:
     """Rows of a cluster frame, with one schema; `trueup.cluster.files.ScanPartitions` is the same for files.
 
-    ``profile`` has the rows of each partition, its range of scores, and a sample of rows.
+    ``profile`` has row counts, the types and levels of columns, and a sample of rows.
     """
 
     schema: Schema

@@ -107,7 +107,7 @@ class SparkFrame(ClusterFrame):
         return _unpack(_sum_packed(add, [data for _, _, data in rows]))  # type: ignore[no-any-return]
 
     def shuffle(self, split: Split[T], add: Add[T], columns: Sequence[str], partitions: int) -> tuple[T, ShuffledRecords]:
-        """Move the records to new partitions: few large binary values, which Spark moves without looking inside.
+        """Move the records that ``split`` returns, few large binary values, to new partitions; see `ClusterFrame.shuffle`.
 
         Spark places them by a hash of their number, so that a task may hold several new partitions, or none. Small
         partitions of the frame are read together, as long as every core has work: each Python task takes Spark some time.
@@ -171,7 +171,7 @@ class SparkShuffledRecords(ShuffledRecords):
         self.partitions = partitions
 
     def map_reduce(self, work: Callable[[list[bytes], int], T], add: Add[T]) -> T:
-        """Call ``work`` on every partition; add the results in pairs of neighbours, most of them on the cluster."""
+        """Call ``work`` on the records of every partition; add results of neighbours in pairs, mostly on the cluster."""
         with spark_errors():
             records = self.records.mapInArrow(partial(_map_records_task, work, self.partitions), RECORDS)
             rows = _collect_sums(records, add, on_cluster=self.partitions > DRIVER_RESULTS)
@@ -393,7 +393,7 @@ def _collect_interruptible(frame: Any) -> list[Any]:
 
 
 def _worker_layout(frame: Any) -> tuple[int, int, bool]:
-    """Return the numbers of partitions and workers, and whether each worker has one partition, in place."""
+    """Return the numbers of partitions and workers, and whether each worker reads one partition, without a shuffle."""
     if not hasattr(frame, "_jdf"):
         raise ArgumentError(
             "a fit on Spark needs a session of its own driver; this one is of Spark Connect",

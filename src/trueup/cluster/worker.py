@@ -138,7 +138,7 @@ def _child_environment(threads: int) -> dict[str, str]:
 def _wait_for_child(
     child: subprocess.Popen[bytes], heartbeat: Path, timeouts: Timeouts, is_stopped: Callable[[], bool]
 ) -> int:
-    """Wait until the child ends, or sends no heartbeat for long: a frozen process does not end."""
+    """Wait for the child; return its exit status, STOPPED_STATUS, or SILENT_STATUS if it sends no heartbeat for long."""
     last_seen, last_stamp = time.monotonic() + timeouts.connect, 0  # it may start slowly
     while True:
         try:

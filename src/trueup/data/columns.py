@@ -54,7 +54,7 @@ class RawColumn:
 
     @property
     def codes_or_values(self) -> AnyArray:
-        """The one array that is set."""
+        """The array ``values``, or the codes of ``coded``, whichever is set."""
         if self.coded is not None:
             return self.coded.codes
         assert self.values is not None

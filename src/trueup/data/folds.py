@@ -98,7 +98,7 @@ def shuffle_rows(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray]
 
 @lru_cache
 def _step(folds: int) -> int:
-    """Return the distance between the folds of two consecutive positions, so that every run of folds is filled evenly.
+    """Return by how many folds two rows that are assigned in succession differ, so that every run of folds fills evenly.
 
     Multiples of the golden ratio, modulo 1, are the most evenly distributed, since its continued fraction is all ones; this
     is the nearby step, coprime to the number of folds, whose continued fraction comes closest to that (Kuipers &

@@ -59,7 +59,7 @@ NO_PREDICTION = object()
 
 
 class RowPosition(NamedTuple):
-    """Position of some rows among all rows: their first row, and the number of their partition if there are any."""
+    """Position of some rows among all rows: their first row, and the number of their partition if there are partitions."""
 
     first: int = 0
     partition: int | None = None
@@ -78,7 +78,7 @@ def describe_rows(bad: BoolArray, position: RowPosition | None = None) -> str:
 def _reject(
     bad: BoolArray, values: FloatArray, rule: str, hint: str, position: RowPosition | None, settings: Any = None
 ) -> None:
-    """Raise if some value is bad: the rule that it breaks, the first such value, and where it is."""
+    """Raise DataError if a value is ``bad``, with the ``rule`` that it breaks, the first such value, and where it is."""
     if bad.any():
         raise DataError(f"{rule}; got {values[bad][0]:g} {describe_rows(bad, position)}", hint=hint, settings=settings)
 
@@ -149,7 +149,7 @@ def _is_number(text: str) -> bool:
 
 
 def check_scores(scores: FloatArray, names: tuple[str, ...], task: Task, position: RowPosition | None = None) -> None:
-    """Raise unless scores are finite, and probabilities unless the task is regression; no names mean no scores."""
+    """Raise unless scores are finite, and probabilities unless the task is regression; without names nothing is checked."""
     if not names:
         return
     for name, column in zip(names, scores.reshape(len(scores), len(names)).T, strict=True):
@@ -172,7 +172,7 @@ def check_scores(scores: FloatArray, names: tuple[str, ...], task: Task, positio
 
 
 def are_hard(scores: FloatArray) -> bool:
-    """Return whether there are many scores, all 0 or 1, and not all the same."""
+    """Return whether scores look like labels: many rows, all scores 0 or 1, and both occur."""
     return len(scores) >= MIN_ROWS and _hard_scores(scores) == HARD_SCORES
 
 
@@ -289,7 +289,7 @@ def check_weight(raw: RawColumn | None, name: str | None, position: RowPosition 
 
 
 def check_some_weight(name: str, rows: int, *, some: bool) -> None:
-    """Raise if all weights are zero."""
+    """Raise unless ``some`` of the weights in the column ``name`` are positive."""
     if not some:
         raise DataError(
             f"weights in column {name!r} are all zero ({rows:,} rows)", hint="leave weight out for equal weights"

@@ -94,7 +94,7 @@ def _check_name(given: Any, role: str) -> str:
 
 @dataclass(frozen=True)
 class DistinctLevels:
-    """The levels of a column; if there are too many to hold, a sketch of their number."""
+    """The levels of a column; if there are too many to hold, hashes that estimate their number."""
 
     texts: frozenset[str] | None
     hashes: tuple[int, ...] = ()
@@ -111,7 +111,7 @@ class DistinctLevels:
         return round((len(self.hashes) - 1) / (self.hashes[-1] / 2.0**64))
 
     def capped(self) -> DistinctLevels:
-        """Replace the texts by a sketch if there are too many."""
+        """Replace the texts by hashes if there are too many."""
         if self.texts is None or len(self.texts) <= MAX_LEVELS:
             return self
         return DistinctLevels(None, self._smallest())

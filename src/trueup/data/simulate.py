@@ -305,7 +305,7 @@ def population(
 
 
 def _draw(n: int, seed: int, *, uniforms: int, normals: int) -> tuple[FloatArray, FloatArray]:
-    """Draw all random numbers in two calls: uniform in [0, 1), and standard normal."""
+    """Draw two arrays of random numbers, (uniforms, n) in [0, 1) and (normals, n) standard normal."""
     check_integer("n", n, 1)
     check_integer("seed", seed, 0)
     # A stream of its own: code that splits the rows with the same seed must not reuse these draws.

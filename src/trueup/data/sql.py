@@ -140,7 +140,7 @@ def _quote_paths(files: Files) -> str:
 
 
 def reader_call(files: Files, **options: str) -> str:
-    """Return the SQL that reads files."""
+    """Return the SQL that reads files, with the options of DuckDB's reader."""
     options |= {"hive_partitioning": "false"}  # no columns made of the names of directories
     options |= {"union_by_name": "true"} if len(files.paths) > 1 else {}
     options |= {"compression": "'gzip'"} if all(map(is_gzipped, files.paths)) else {}  # by default .gz but not .GZ
@@ -149,7 +149,7 @@ def reader_call(files: Files, **options: str) -> str:
 
 
 def find_names(known: Iterable[str], names: Sequence[str], role: str) -> tuple[str, ...]:
-    """Return names that exist; raise with the most similar one if a name does not, or if it appears twice."""
+    """Return ``names`` if all are ``known``; raise, with the most similar one, if a name is not, or appears twice."""
     return cast("tuple[str, ...]", ColumnSource.of_names(known).find_all(names, role))
 
 

@@ -292,7 +292,7 @@ class LSBoost(SegmentCalibrator):
         self._check_single_prediction(table)
 
     def _check_levels(self) -> None:
-        """Raise if there are too many levels, or too many nodes: trees of equal levels are allocated even without rows."""
+        """Raise if there are too many levels or tree nodes: with equal spacing, levels without rows have nodes too."""
         levels = self.levels if self.alpha is None else 2 * self.bound / self.alpha
         if self.alpha is not None and levels > MAX_LEVELS:
             raise ArgumentError(

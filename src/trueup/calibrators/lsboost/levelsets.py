@@ -62,7 +62,7 @@ class ScoreScale:
         return prediction if self.start is None else np.full(len(prediction), self.restore(self.start))
 
     def restore(self, F: FloatArray | float) -> Any:
-        """Return scores on the scale of predictions."""
+        """Return the scores ``F`` on the scale of predictions: ``offset + unit * F``."""
         return self.offset + self.unit * F
 
     def advance(self, F: FloatArray, value: FloatArray, kept: BoolArray, level: Int32Array) -> FloatArray:
@@ -93,7 +93,7 @@ class LineSlopes:
 
 @dataclass(frozen=True, eq=False)
 class LevelSets(Map):
-    """Per round, find the level of the score and add the value of that level's learner; the mean of several models.
+    """Rounds that add to each score the value of the learner of its level; several models are averaged.
 
     Round t of model m has the edges from ``edges_at[m * rounds + t]`` on, ascending: the level of a score is the number of
     edges below it. ``levels`` counts the levels of each feature, -1 for a numeric one.
@@ -117,7 +117,7 @@ class LevelSets(Map):
 
     @property
     def changes(self) -> bool:
-        """Return whether there are rounds, or scores are rounded to a grid."""
+        """Return whether the map can change a prediction: by rounds, or by rounding to a grid."""
         return self.rounds > 0 or (self.scale.grid > 0 and self.scale.start is None)
 
     @cached_property
@@ -173,7 +173,7 @@ class LevelSets(Map):
                 yield out
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Score one row."""
+        """Score one row, given as codes and numbers in the order of the schema."""
         P = np.array(prediction or [0.0], np.float64)
         return next(self._stages(np.array(row, np.float64).reshape(-1, 1), P, last=True))
 
@@ -342,7 +342,7 @@ class ExternalLevelSets(Map):
             yield scale.restore(np.sum(scores, axis=0) / len(scores))
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Score one row."""
+        """Score one row, given as codes and numbers in the order of the schema."""
         columns = [np.array([value]) for value in row]
         return self.apply(columns, np.array(prediction or [0.0], np.float64), Workers(1))
 

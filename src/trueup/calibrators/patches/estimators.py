@@ -520,7 +520,7 @@ class PatchSearch:
             state[rows] = shift_scores(state[rows], shift, self.bounds)
 
     def _evaluate(self, inside: IntArray, after: FloatArray) -> PatchValidation:
-        """Evaluate a patch on the rows that it was estimated on."""
+        """Evaluate a patch, which sets the rows ``inside`` to the scores ``after``, on the rows it was estimated on."""
         losses = self.losses.copy()
         losses[inside] = self._row_losses(self.y[inside], after)
         loss = self._mean_loss(losses)

@@ -70,7 +70,7 @@ class PatchList:
         return self.patches[index]
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return one row per patch, in the library of ``like``; a dict of arrays without it."""
+        """Return one row per patch, as a frame of the library of ``like``; a dict of arrays without it."""
         columns = {
             "patch": np.arange(1, len(self) + 1),
             "group": np.array([patch.group for patch in self.patches], object),
