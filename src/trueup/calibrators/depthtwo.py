@@ -104,7 +104,10 @@ class Saturation:
         return self.span / (2 * int(m))
 
     def bound(self, m: int, errors: float = ERRORS) -> float:
-        """Bound any group's error at ``m`` score levels: ``sqrt(eps + errors * error) + rounding(m)``, in ``unit``."""
+        """Bound the calibration error of any group for scores rounded to ``m`` levels, in units of ``unit``.
+
+        The bound is ``sqrt(eps + errors * error) + rounding(m)``: ``errors`` standard errors are added to ``eps``.
+        """
         return float(np.sqrt(self.eps + errors * self.error)) + self.rounding(m)
 
     @property

@@ -250,7 +250,7 @@ class _MatchingPursuit:
     def _correction(
         self, which: int, key: int, label: str, bands: Int32Array, scores: tuple[FloatArray, FloatArray, FloatArray]
     ) -> Correction:
-        """Describe a segment by its figures on all rows: ``scores`` are before, after and the outcome."""
+        """Return the correction of a segment, with figures of all rows; ``scores`` are before, after and the outcome."""
         place, band = divmod(key, BANDS + 1)
         features, code = self.sets[which], int(self.numbered[which][0][place])
         inside = bands == band if band < BANDS else np.ones(self.size, bool)

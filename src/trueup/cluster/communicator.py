@@ -236,7 +236,7 @@ class _Handshakes:
         self._lock = threading.Lock()
 
     def missing(self, *, abort: bool) -> list[str]:
-        """Return the workers that are not connected, from 1; if there are none, or to ``abort``, reject later ones."""
+        """Return the numbers of the workers that are not connected; if none are, or to ``abort``, reject later ones."""
         with self._lock:
             missing = [str(rank + 1) for rank in range(1, self._size) if rank not in self.connections]
             self._open = bool(missing) and not abort

@@ -46,10 +46,7 @@ CHILD_CODE = "import sys; from trueup.cluster.worker import run_child; run_child
 
 @dataclass(frozen=True)
 class WorkerAddress:
-    """An IPv4 address of a worker's machine, free ports for LightGBM and the communicator, and a token.
-
-    The token of rank 0 is used by all workers.
-    """
+    """The IPv4 address of a worker, free ports for LightGBM and the communicator, and a token; all use that of rank 0."""
 
     host: str
     learner_port: int
@@ -235,7 +232,7 @@ def _exit_with_worker(assignment: WorkerAssignment) -> None:
 
 
 def _exit_lost(message: str) -> None:
-    """End this process because another worker is lost; a little later, since its own worker may be ended next."""
+    """End this process because another worker is lost, after a delay in which its own worker may end as well."""
     time.sleep(EXIT_DELAY_SECONDS)
     with _exiting:
         _exit(message)

@@ -470,7 +470,7 @@ def encoder(feature: Feature) -> Callable[[Any], float]:
 
 
 def engine_of(data: Any) -> Engine | None:
-    """Return the engine that holds the rows, by the type of the data alone; None if they are in memory."""
+    """Return the engine that holds the rows ("spark", "dask" or "scan"), by the type of the data; None if in memory."""
     if isinstance(data, Scan):
         return "scan"
     for kind in type(data).__mro__:

@@ -35,7 +35,7 @@ SINGULAR = 1e-10  # of the largest eigenvalue: the rows of a level do not differ
 
 
 class BinnedColumns:
-    """Features binned once: bin 0 is missing, numbers by their cuts, categories by their code.
+    """Features as bin codes, computed once: 0 for missing values, then intervals of a number or levels of a category.
 
     Columns are float64 with NaN for missing, or int32 codes with -1 for missing; ``levels`` counts the levels of each, -1
     for a number. A number with at most ``bins`` distinct values has one bin per value.

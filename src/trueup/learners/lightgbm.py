@@ -64,7 +64,7 @@ def release_memory() -> None:
 
 @dataclass(frozen=True)
 class GrowthParameters:
-    """Parameters of the trees, and of their number.
+    """The parameters of LightGBM's trees, and of the search for their number.
 
     With several ``machines``, each process grows every tree from its own rows over the connections of `connect_workers`;
     the trees are those of one process, except for categories of more than 100 levels: LightGBM then uses the number of rows

@@ -172,7 +172,7 @@ class ScoreCalibrator(SingleMapCalibrator):
         return float(values[0]) if len(values) == 1 else values
 
     def _pieces(self, side: int) -> Any:
-        """Return knots or edges (``side`` 0) or values (1), none if scores are unchanged: an array, or one per class."""
+        """Return knots or edges (``side`` 0) or values (1): an array, or a list of one per class; empty if unchanged."""
         curves, outputs = self._curves(), len(self._fitted().schema.prediction)
         pieces = [np.zeros(0) if curves is None else curves.piece(output)[side].copy() for output in range(outputs)]
         return pieces[0] if outputs == 1 else pieces
@@ -548,7 +548,7 @@ class Histogram(ScoreCalibrator):
         return [self._fit_bins(*group, real=task == "regression") for group in _groups(pooled)]
 
     def _fit_bins(self, score: FloatArray, weight: FloatArray, total: FloatArray, *, real: bool) -> Piece:
-        """Bin scores with sums of outcomes ``total``: return upper edges and mean outcomes, interpolated if empty."""
+        """Return upper edges and mean outcomes of bins, interpolated for empty bins; ``total`` is the sum of outcomes."""
         low, high = (float(score[0]), float(score[-1])) if real else (0.0, 1.0)
         if self.strategy == "mass":
             inner, first = cut_by_mass(score, weight, int(self.bins))

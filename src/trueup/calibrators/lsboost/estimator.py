@@ -474,7 +474,7 @@ class LevelSearch:
         return chosen, evaluations, end
 
     def _losses(self, own: Sequence[IntArray], y: FloatArray, most: int) -> Iterator[FloatArray]:
-        """Yield losses of the evaluated rows, ``own`` of each model: of the base scores, then after each round."""
+        """Yield the losses of the rows ``own`` of each model, together: of the base scores, then after each round."""
         yield self._loss(y, self.best)
         for number in range(1, most + 1):
             self.add_round()

@@ -355,6 +355,6 @@ class ExternalLevelSets(Map):
         return [(feature,) for feature in range(len(self.levels))]
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
-        """Explain the change of one prediction by round."""
+        """Explain the change of one prediction by what each round added to it."""
         columns, P = [np.array([value]) for value in row], np.array(list(prediction) or [0.0], np.float64)
         return explain.explain_rounds(prediction, [float(stage[0]) for stage in self.stages(columns, P, Workers(1))])

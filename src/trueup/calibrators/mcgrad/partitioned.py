@@ -90,7 +90,7 @@ def _smallest_keys(table: Table, keys: UInt64Array) -> tuple[Table, UInt64Array]
 
 @dataclass(frozen=True, eq=False)
 class FitPlan:
-    """What workers must know to fit a round; sent to them."""
+    """What all workers need to fit a round: parameters, the stopping rule and the sample that determines bins."""
 
     growth: GrowthParameters
     rule: CrossValidation | Holdout | None  # how rows are held out; None also if there are validation rows

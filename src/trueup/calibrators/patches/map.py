@@ -112,7 +112,7 @@ class PatchList:
 
 @dataclass(frozen=True, eq=False)
 class PatchMap(Map):
-    """Patches applied in order: the rows of a group and a score range are shifted together."""
+    """Patches applied in order; each shifts the scores of one group within a score range."""
 
     kind = "patches"
 
