@@ -11,17 +11,18 @@ export OPENBLAS_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE =
 
 AXE := axe-core@4.14.0
-# Tests wait for disks and subprocesses: more workers than cores keep the cores busy.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1)")
+# Tests wait for disks and subprocesses: two workers more than cores keep the cores busy.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 2)")
 
 .PHONY: demo test lint types layers unit cluster browser axe wheel docs clean
 
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
 
-# Tests on clusters and in the browser mostly wait for other processes, so everything runs at the same time.
-test: $(VENV)/.dev axe
-	$(MAKE) --no-print-directory -j6 -O lint types layers unit cluster browser
+# Cluster tests mostly wait for Java and for other processes, so they run at the same time as the unit tests.
+test: lint types layers
+	$(MAKE) --no-print-directory -j2 -O unit cluster
+	$(MAKE) --no-print-directory browser
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests bench conftest.py
@@ -40,7 +41,7 @@ unit: $(VENV)/.dev
 cluster: $(VENV)/.dev
 	$(BIN)/pytest tests/cluster
 
-# One browser, one test at a time.
+# One browser, one test at a time, after the other tests, so that two cores suffice for it to respond in time.
 browser: $(VENV)/.dev axe
 	$(BIN)/pytest tests/browser
 
