@@ -173,7 +173,7 @@ def explain_change(
 def find_corrections(
     table: Table, tested: list[tuple[int, ...]], before: FloatArray, after: FloatArray, seed: int = 0
 ) -> Explanation:
-    """Find, one by one, the segments of features ``tested``, at all scores or a fifth, that explain most squared change."""
+    """Find greedily the segments (features ``tested``, all scores or a fifth of them) that explain most squared change."""
     targets = [("", before, after, table.y)]
     if before.ndim > 1:
         targets = [

@@ -54,7 +54,7 @@ def assign_folds_by_hash(
 ) -> IntArray:
     """Assign the rows of one partition to folds as `assign_folds` does, without knowing the other partitions.
 
-    Rows with unique content have the same fold in every partition. Folds have their share of rows and events on average.
+    The fold depends on a row's content alone if at most ten rows are equal. Shares of rows and events hold on average.
     """
     keys, order, rank, size = _order_by_content(columns, tie_breakers, seed)
     is_common = size > MAX_DUPLICATES

@@ -239,7 +239,7 @@ def _open_csv(path: Path) -> Iterator[TextIO]:
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
-    """Return the separator of a CSV file, by which its header has most fields, and the column names."""
+    """Return the separator of a CSV file, the one that splits its header into most fields, and the column names."""
     choice = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else SEPARATORS
     with _open_csv(path) as handle:
         lines = iter(lambda: handle.readline(MAX_LINE_LENGTH), "")

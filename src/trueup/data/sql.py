@@ -149,7 +149,7 @@ def reader_call(files: Files, **options: str) -> str:
 
 
 def find_names(known: Iterable[str], names: Sequence[str], role: str) -> tuple[str, ...]:
-    """Return ``names`` if all are ``known``; raise, with the most similar one, if a name is not, or appears twice."""
+    """Return ``names``; raise if one appears twice, or is not ``known`` (the error then suggests the most similar name)."""
     return cast("tuple[str, ...]", ColumnSource.of_names(known).find_all(names, role))
 
 

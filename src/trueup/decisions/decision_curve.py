@@ -354,7 +354,7 @@ def _over_better(over_all: Gain, over_none: Gain, treat_all: FloatArray) -> Gain
 
 
 def _expected_curve(name: str, segments: Sequence[SegmentSums], t: FloatArray, inputs: Inputs) -> DecisionCurve:
-    """Estimate net benefits without outcomes: minus the `expected_cost` of actions costing (0, 0) and (-1, t/(1 - t))."""
+    """Estimate net benefits without outcomes: minus the expected cost, if acting costs -1 on a 1 and t/(1 - t) on a 0."""
     weight = float(sum(part.rows.weight[0].sum() for part in segments))
     zero, one, o = np.zeros(len(t)), np.ones(len(t)), odds(t)
     ends = np.stack([np.stack([zero, t], axis=1), np.stack([t, one], axis=1)], axis=1)

@@ -427,12 +427,12 @@ def extend_runs(
     rows: FloatArray, costs: FloatArray, before: FloatArray, fixed: float, capacity: float, action: int, best: FloatArray,
     start: AnyArray, last: AnyArray,
 ) -> None:  # fmt: skip
-    """Update the cheapest assignment of scores 0 to i to actions, for each i, by giving ``action`` the last run of scores.
+    """Lower best[i], the least cost of actions for the first i scores, where a last run of ``action`` makes it cheaper.
 
-    best[i] = min over l < i of before[l] + fixed + costs[i] - costs[l], where rows[i] - rows[l] is within the capacity: the
-    minimum of a sliding window, kept in a queue. ``rows`` and ``costs`` are cumulative; ``before`` is the least cost with
-    other actions, infinite if impossible. ``best``, ``start`` and ``last`` (cost, start and action of the last run) are
-    updated.
+    That costs the minimum over l < i of before[l] + fixed + costs[i] - costs[l], where rows[i] - rows[l] is within the
+    capacity: a sliding window, kept in a queue. ``rows`` and ``costs`` are cumulative, starting with 0; ``before`` is the
+    least cost with other actions, infinite if impossible. Where best[i] is lowered, start and action of the run are
+    written to ``start`` and ``last``.
     """
     m = rows.size
     queue = np.empty(m, np.int64)

@@ -193,7 +193,7 @@ class _Flat(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """Tables in progress: features, output; table of each leaf; row or column of each bin; numbers of rows and columns."""
+    """Tables: features, output (``pairs``); row or column of each bin (``places``, from ``at`` on); shape (``wide``)."""
 
     pairs: Int32Array
     table_of: Int32Array

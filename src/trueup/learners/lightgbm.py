@@ -289,8 +289,8 @@ def _parse_nodes(lines: dict[str, str], outputs: int, features: int, *, by_weigh
     """Parse the nodes of one tree; empty arrays without lines.
 
     Where a feature had no missing values in training, LightGBM would treat a missing value as 0; here it follows the
-    branch that most training rows took. Counts of rows are wrong in trees grown by several machines; their sums of
-    hessians are right.
+    branch that most training rows took. ``by_weight`` counts rows by their hessians, since LightGBM's own counts are wrong
+    in trees grown by several machines.
     """
     split_feature, decision = (_numbers(lines, name, np.int64) for name in ("split_feature", "decision_type"))
     left, right = (_numbers(lines, name, np.int64) for name in ("left_child", "right_child"))

@@ -5,7 +5,7 @@ Luo et al. (2022), "Local calibration: metrics and recalibration": the LCE (equa
 
 The kernel depends on distances only, so that gamma is meaningless without the scaling of the features. A `FeatureMap`
 scales each column, optionally rotates them to principal components, and applies one common factor that makes the mean
-distance of two random rows 1: gamma is then a share of that distance.
+distance of two random rows 1 per column: gamma is then a share of that distance.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def summarize(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> str:
 
 
 def audit_notes(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]:
-    """Return the notes of an audit, with small segments counted in the terms of the vocabulary."""
+    """Return the notes of an audit; the note on segments too small to test is worded in the terms of the vocabulary."""
     lines = notes(audit, count_thin=False)
     if audit.thin:
         verb = "has" if audit.thin == 1 else "have"

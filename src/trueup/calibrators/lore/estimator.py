@@ -354,7 +354,7 @@ def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: 
 
 
 def _fit_design(table: Table, weight: FloatArray, *, scaled: bool, gaps: bool) -> Design:
-    """Fit the means that replace missing numbers, indicators of missing values (``gaps``), and factors to variance 1."""
+    """Fit means that replace missing numbers, which columns get an indicator (``gaps``), and factors for unit variance."""
     names, levels = tuple(feature.name for feature in table.schema.features), table.schema.levels
     fill, indicators, factors = np.zeros(len(levels)), np.zeros(len(levels), np.uint8), []
     for place, (name, count) in enumerate(zip(names, levels, strict=True)):

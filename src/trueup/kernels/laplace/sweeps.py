@@ -235,7 +235,7 @@ def _decay(u: float) -> float:
 
 
 class _Rows(NamedTuple):
-    """Rows and targets together, sorted by bin and then by the first coordinate: the order of the records."""
+    """The ``records`` of rows and targets, sorted by bin and then by the first coordinate, with their orders in y and z."""
 
     records: FloatArray  # columns X to SECOND
     kinds: UInt8Array
@@ -452,7 +452,7 @@ def _load(rows: _Rows, ids: Int32Array, lo: int, mid: int, scale: float, whole: 
 def sum_halves(
     rows: _Rows, jobs: IntArray, scale: float, base: int, v: FloatArray, flow: FloatArray, out: FloatArray
 ) -> None:
-    """Run jobs: (first and last source, first and last row of a half in x, rows of its bin, whether to halve further)."""
+    """Add sums to ``out``; a job has start and stop of its sources, its rows and its bin, and whether to halve further."""
     size = flow.shape[0]
     codes, rank, spare = np.empty((2, size), np.int32), np.empty(size, np.int32), np.empty(size, np.int32)
     of, to = np.empty((5, PAIRS + 1)), np.zeros((5, BLOCK + LANES))
