@@ -100,7 +100,8 @@ class SparkFrame(ClusterFrame):
             frame = frame.selectExpr("*", "spark_partition_id() AS part").coalesce(self._max_tasks)
             task = partial(_map_task, work, types, partitions, None if ordered else add)
             records = frame.mapInArrow(task, RECORDS)
-            rows = _collect_sums(records, add, on_cluster=partitions is None or partitions > DRIVER_RESULTS)
+            results = partitions if ordered else self._max_tasks
+            rows = _collect_sums(records, add, on_cluster=results is None or results > DRIVER_RESULTS)
         if not rows:  # a frame that Spark knows to be empty has no partition at all
             return work(empty_table(types), 0)
         self._partitions = max(part for _, part, _ in rows) + 1
