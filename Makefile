@@ -11,8 +11,8 @@ export OPENBLAS_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE =
 
 AXE := axe-core@4.14.0
-# Tests wait for disks and subprocesses: two workers more than cores keep the cores busy.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 2)")
+# Tests wait for disks and subprocesses: one worker more than cores keeps the cores busy.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1)")
 
 .PHONY: demo test lint types layers unit cluster browser axe wheel docs clean
 
