@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import remote
-from trueup.cluster.communicator import HEADER, HELLO, MAGIC, MAX_MESSAGE_BYTES, SUM, Communicator, Timeouts
+from trueup.cluster.communicator import HEADER, HELLO, MAGIC, MAX_MESSAGE_BYTES, SUM, WELCOME, Communicator, Timeouts
 from trueup.cluster.dask import _wait_for_results
 from trueup.cluster.worker import OUTPUT_FILE, WorkerJob, _child_error
 from trueup.data.spill import PREFIX, TableSpill
@@ -215,7 +215,8 @@ def test_unknown_messages_are_a_loss(kind, size):
 
     def send():
         connection = run.connect()
-        connection.sendall(HELLO.pack(MAGIC, run.token.encode(), 1, 2) + HEADER.pack(kind, 1, size))
+        token = run.token.encode()
+        connection.sendall(HELLO.pack(MAGIC, token, 1, 2) + WELCOME.pack(MAGIC, token) + HEADER.pack(kind, 1, size))
         return connection
 
     first, connection = _run_both(lambda: run.join(0), send)
@@ -226,8 +227,23 @@ def test_unknown_messages_are_a_loss(kind, size):
     connection.close()
 
 
+def test_a_worker_that_missed_the_welcome_connects_again():
+    run = Run(2)
+
+    def connect_twice():
+        with run.connect() as connection:
+            connection.sendall(HELLO.pack(MAGIC, run.token.encode(), 1, 2))
+        return run.join(1)
+
+    first, second = _run_both(lambda: run.join(0), connect_twice)
+    sums = _run_both(lambda: float(first.all_reduce_sum(1.0)), lambda: float(second.all_reduce_sum(2.0)))
+    assert sums == [3.0, 3.0]
+    _run_both(first.close, second.close)
+    assert run.losses == []
+
+
 def test_many_workers_can_connect_at_once(monkeypatch):
-    monkeypatch.setattr("trueup.cluster.communicator.HANDSHAKE_SECONDS", 20.0)
+    monkeypatch.setattr("trueup.cluster.communicator.HANDSHAKE_SECONDS", 1.0)
     run = Run(60)
     with ThreadPoolExecutor(60) as pool:
         communicators = list(pool.map(run.join, range(60)))

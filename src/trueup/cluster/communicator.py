@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 HELLO = struct.Struct("<8s32sii")  # magic bytes, token, rank, number of workers
-WELCOME = struct.Struct("<8s32s")  # magic bytes, token
+WELCOME = struct.Struct("<8s32s")  # magic bytes, token; sent back by the worker
 HEADER = struct.Struct("<Bqq")  # kind of message, step, bytes that follow
 MAGIC = b"trueup 1"
 HEARTBEAT, SUM, MAX, GOODBYE = range(4)
-HANDSHAKE_SECONDS = 5.0  # for a peer that connects to identify itself
+HANDSHAKE_SECONDS = 5.0  # for each message of a handshake
 RETRY_SECONDS = 0.05  # between attempts to connect to a worker that does not listen yet
 CLOSE_SECONDS = 5.0  # for the other workers to close their connections first
 MAX_MESSAGE_BYTES = 1 << 30
@@ -250,14 +250,14 @@ class _Handshakes:
             connection.settimeout(HANDSHAKE_SECONDS)
             magic, token, rank, size = HELLO.unpack(_read(connection, HELLO.size))
             valid = magic == MAGIC and hmac.compare_digest(token, self._token) and size == self._size and 0 < rank < size
-            with self._lock:
-                if not valid or not self._open:
-                    connection.close()
-                    return
+            if valid and self._open:  # a worker that misses the welcome does not confirm it, and connects again
                 connection.sendall(WELCOME.pack(MAGIC, self._token))
-                if rank in self.connections:
-                    self.connections[rank].close()  # it missed the welcome and has connected again
-                self.connections[rank] = connection
+                valid = _read(connection, WELCOME.size) == WELCOME.pack(MAGIC, self._token)
+            with self._lock:
+                if valid and self._open:
+                    self.connections[rank] = connection
+                else:
+                    connection.close()
         except OSError:
             connection.close()
 
@@ -286,7 +286,8 @@ def _connect_to_hub(hub: tuple[str, int], rank: int, size: int, token: bytes, ti
         try:
             connection = socket.create_connection(hub, timeout=HANDSHAKE_SECONDS)
             connection.sendall(HELLO.pack(MAGIC, token, rank, size))
-            if _read(connection, WELCOME.size) == WELCOME.pack(MAGIC, token):
+            if (welcome := _read(connection, WELCOME.size)) == WELCOME.pack(MAGIC, token):
+                connection.sendall(welcome)
                 return connection
             raise ConnectionError("another program listens there")
         except OSError as error:
