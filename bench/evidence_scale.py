@@ -57,7 +57,7 @@ def predicting() -> list[str]:
 
 
 def clusters() -> list[str]:
-    """Show that fits on Spark and Dask agree with those of one machine."""
+    """Show that audits and fits on Spark and Dask agree with those of one machine, and how long they take."""
     found = figures("cluster")
     engines = [name for name in ("dask", "spark") if name in found]
     fits = [["memory", f"{found['memory']['fit']:.0f} s", f"{found['memory']['loss']:.6f}"]]
@@ -71,18 +71,21 @@ def clusters() -> list[str]:
             f"{audit['sigma']:.1g}", f"{audit['rejected']:.0f}",
         ]
         for name in engines
-        for parts, audit in found[name].get("audits", {}).items()
+        for parts, audit in found[name]["audits"].items()
     ]  # fmt: skip
-    audit_table = table(
-        ["rows in", "partitions", "seconds", "times memory", "largest difference of a sigma", "segments rejected"], audits
-    )
     return [
         "## Spark and Dask",
         "",
         f"`python bench/cluster.py`: {found['rows']:,} simulated loans, {found['columns']} columns at depth 2, two workers "
         f"of one thread each on one machine of {found['machine']['cores']} cores.",
         "",
-        *(["Audits, compared with an audit in memory:", "", *audit_table, ""] if audits else []),
+        "Audits, compared with an audit in memory:",
+        "",
+        *table(
+            ["rows in", "partitions", "seconds", "times memory", "largest difference of a sigma", "segments rejected"],
+            audits,
+        ),
+        "",
         "Fits by the default `MCGrad`, and the log loss of 200,000 other loans. Files, Dask and Spark assign rows to the "
         "same folds, memory to others:",
         "",

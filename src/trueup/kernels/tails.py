@@ -230,7 +230,7 @@ def refined_tail(p: FloatArray, w: FloatArray, x: float, rise: float, v: float, 
 
     With s = 1 if the minimum comes before the maximum, else -1, and F = `range_tail`: F(r) max(1, r/4) if s k3 >= 0 (the
     sum is skewed towards its extreme), else min(F(x / sqrt(v)), 4 exp(-r^2 / 2)). The factor max(1, r/4) is not derived
-    but was chosen and checked by simulation (docs/statistics.md). From r = 40 on F underflows to 0, and r may be infinite:
+    but checked by simulation (docs/statistics.md). From r = 40 on F underflows to 0, and r may be infinite:
     the p-value is set to 0, since 0 times infinity is NaN. ``w`` is empty if every weight is 1.
     """
     s = 1.0 if rise >= x * (1.0 - 1e-9) else -1.0
