@@ -14,15 +14,14 @@ AXE := axe-core@4.14.0
 # Tests wait for disks and subprocesses: one worker more than cores keeps the cores busy.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1)")
 
-.PHONY: demo test lint types layers unit cluster browser axe wheel docs clean
+.PHONY: demo test lint types layers unit waiting cluster browser axe wheel docs clean
 
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
 
-# Cluster tests mostly wait for Java and for other processes, so they run at the same time as the unit tests.
+# The tests of clusters and of pages mostly wait for Java and for a browser: they run at the same time as the unit tests.
 test: lint types layers
-	$(MAKE) --no-print-directory -j2 -O unit cluster
-	$(MAKE) --no-print-directory browser
+	$(MAKE) --no-print-directory -j2 -O unit waiting
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests bench conftest.py
@@ -41,7 +40,11 @@ unit: $(VENV)/.dev
 cluster: $(VENV)/.dev
 	$(BIN)/pytest tests/cluster
 
-# One browser, one test at a time, after the other tests, so that two cores suffice for it to respond in time.
+waiting:
+	$(MAKE) --no-print-directory cluster
+	$(MAKE) --no-print-directory browser
+
+# One browser, one test at a time.
 browser: $(VENV)/.dev axe
 	$(BIN)/pytest tests/browser
 

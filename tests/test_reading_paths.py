@@ -28,9 +28,8 @@ def files_run_by(call):
     files = set()
 
     def record(frame, event, _):
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(ROOT):
-            files.add(path.relative_to(ROOT).as_posix())
+        if event == "call":
+            files.add(frame.f_code.co_filename)
 
     before = sys.getprofile()
     threading.setprofile(record)
@@ -40,7 +39,7 @@ def files_run_by(call):
     finally:
         sys.setprofile(before)
         threading.setprofile(before)
-    return files
+    return {Path(file).relative_to(ROOT).as_posix() for file in files if Path(file).is_relative_to(ROOT)}
 
 
 @pytest.fixture(scope="module")

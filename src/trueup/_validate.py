@@ -45,7 +45,7 @@ def check_number(
     optional: bool = False,
     hint: str | None = None,
 ) -> None:
-    """Raise unless ``value`` is a finite number in [low, high]; ``above`` and ``below`` exclude the ends."""
+    """Raise unless ``value`` is finite, in [low, high], or None if ``optional``; ``above`` excludes low, ``below`` high."""
     if value is None and optional:
         return
     number = _is_real(value) and _is_finite(value)
@@ -58,7 +58,7 @@ def check_number(
 
 
 def check_fraction(name: str, value: Any, *, optional: bool = False, hint: str | None = None) -> None:
-    """Raise unless ``value`` lies strictly between 0 and 1, as a significance level does."""
+    """Raise unless ``value`` lies strictly between 0 and 1; None is accepted if ``optional``."""
     if value is None and optional:
         return
     if not _is_real(value) or not 0 < value < 1:

@@ -87,7 +87,7 @@ def _python_setting(name: str, value: Any) -> str:
 
 
 class ArgumentError(TrueupError):
-    """A parameter has a value outside its range."""
+    """A parameter has a value that is not allowed."""
 
 
 class ColumnError(TrueupError):

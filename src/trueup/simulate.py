@@ -1,4 +1,4 @@
-"""Populations with a known truth: the door to `trueup.data.simulate`, for ``from trueup.simulate import lending``."""
+"""Populations with a known truth: public name of `trueup.data.simulate`, for ``from trueup.simulate import lending``."""
 
 from trueup.data.simulate import *  # noqa: F403
 from trueup.data.simulate import __all__ as __all__

@@ -57,7 +57,7 @@ _BAD_DIRECTORY = "its directory is damaged"
 
 
 class _ArchiveError(Exception):
-    """Raised and caught in this module alone: it becomes a FileError that names the file."""
+    """An invalid archive; raised and caught in this module only, which raises a FileError that names the file."""
 
     def __init__(self, message: str, hint: str = _DAMAGED) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class _ArchiveError(Exception):
 
 
 class _Entry(NamedTuple):
-    """A member according to the directory of the zip: at ``start`` the file must have the header, then the content."""
+    """A member as listed in the directory of the zip; the file must have ``header`` at ``start``, then the content."""
 
     name: str
     size: int
@@ -193,7 +193,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def _zip(members: list[tuple[str, bytes]]) -> Iterator[bytes]:
-    """Yield the records of a zip file of these members, in their order, then its directory."""
+    """Yield the bytes of a zip file: the members in this order, the directory, and the checksum of the index as comment."""
     directory, offset = [], 0
     for name, content in members:
         label, size = name.encode("ascii"), len(content)
@@ -215,7 +215,7 @@ def _index(kind: str, table: Mapping[str, tuple[int, str]]) -> bytes:
 
 
 def _read(stream: BinaryIO, size: int, kind: str) -> dict[str, bytes]:
-    """Read the members, each only after everything before it has been verified."""
+    """Return the members of an archive of this ``kind`` by name; raise unless directory, index and checksums agree."""
     entries, checksum = _read_directory(stream, size)
     if entries[0].name != INDEX or entries[0].size > MAX_INDEX_SIZE:
         raise _ArchiveError(f"it is a zip file without the {INDEX} of trueup", _NOT_OURS)
@@ -238,7 +238,7 @@ def _read(stream: BinaryIO, size: int, kind: str) -> dict[str, bytes]:
 
 
 def _read_directory(stream: BinaryIO, size: int) -> tuple[list[_Entry], str]:
-    """Read the directory of the zip, and the checksum of the index from its comment."""
+    """Return the entries of the directory of the zip, and the checksum of the index from its comment."""
     if size == 0:
         raise _ArchiveError("it is empty")
     # Bytes after the end of a zip and before its start do not change its content: they are ignored.
@@ -260,7 +260,7 @@ def _read_directory(stream: BinaryIO, size: int) -> tuple[list[_Entry], str]:
 
 
 def _parse_directory(listing: bytes, count: int, first: int, end: int) -> list[_Entry]:
-    """Parse the directory: members must follow each other from the first byte to the end, so that none overlap."""
+    """Parse a directory of ``count`` members, which must fill the bytes from ``first`` to ``end`` without gaps."""
     entries: dict[str, _Entry] = {}
     position, start = 0, first
     for _ in range(count):
@@ -292,7 +292,7 @@ def _parse_directory(listing: bytes, count: int, first: int, end: int) -> list[_
 
 
 def _parse_index(raw: bytes, kind: str) -> dict[str, tuple[int, str]]:
-    """Return size and digest of each member from an index, validated: anyone can compute its checksum."""
+    """Return size and digest of each member; validate the index, since anyone can compute its checksum."""
     try:
         index: Any = json.loads(raw.decode("ascii"))
     except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets

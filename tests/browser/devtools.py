@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 FLAGS = (
     "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-gpu",
     # No traffic of the browser itself, and no host can be resolved.

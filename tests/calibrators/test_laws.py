@@ -46,15 +46,17 @@ def multiaccuracy(**own):
 NO_HOLDOUT = {"plain": {"stopping": None, "rounds": 40}}
 CASES = {
     "default": Case(mcgrad(), **TREES, invalid=INVALID),
-    "deep, held out": Case(mcgrad(depth=None, leaves=8, stopping=tu.Holdout(0.3)), **TREES),
-    "refitted, monotone": Case(mcgrad(stopping=tu.CrossValidation(2, refit=True), monotone=True, rounds=3), **TREES),
+    "deep, held out": Case(mcgrad(depth=None, leaves=8, stopping=tu.Holdout(0.3), trees=12), **TREES),
+    "refitted, monotone": Case(
+        mcgrad(stopping=tu.CrossValidation(2, refit=True), monotone=True, rounds=3, trees=12), **TREES
+    ),
     "fixed": Case(mcgrad(stopping=None, rounds=2, trees=12), **TREES),
     "regression": Case(
-        mcgrad(task="regression", trees=40, rounds=3, stopping=tu.CrossValidation(3)),
+        mcgrad(task="regression", trees=12, rounds=3, stopping=tu.CrossValidation(2)),
         "regression",
         **TREES | {"order": 1e-10},
     ),
-    "classes": Case(mcgrad(several=True, stopping=tu.CrossValidation(2), rounds=3), "multiclass", **TREES),
+    "classes": Case(mcgrad(several=True, stopping=tu.CrossValidation(2), rounds=2, trees=12), "multiclass", **TREES),
     "patches": Case(hkrr(levels=5), **NO_HOLDOUT, invalid=INVALID_PATCHES),
     "patches as published": Case(hkrr(stopping=None, depth=2, rounds=40), **NO_HOLDOUT),
     "patches, regression": Case(hkrr(task="regression", levels=5), "regression", **NO_HOLDOUT),
@@ -119,15 +121,15 @@ def depthtwo(**own):
 DEPTH_TWO = TREES | {"plain": {"stopping": None, "trees": 24}}
 CASES |= {
     "depth two": Case(
-        depthtwo(stopping=tu.CrossValidation(2), trees=40), **DEPTH_TWO,
+        depthtwo(stopping=tu.CrossValidation(2), trees=16), **DEPTH_TWO,
         invalid={name: INVALID[name] for name in (
             "bins", "trees", "threads", "random_state", "learning_rate", "feature_fraction", "l2", "stopping", "task", "unlabelled",
         )} | {"patience": [*NOT_COUNTS, None], "min_rows": INVALID["min_hessian"], "saturation": INVALID["monotone"]},
     ),
-    "depth two, held out": Case(depthtwo(stopping=tu.Holdout(0.3), saturation=False, learning_rate=0.3), **DEPTH_TWO),
+    "depth two, held out": Case(depthtwo(stopping=tu.Holdout(0.3), saturation=False, learning_rate=0.3, trees=16), **DEPTH_TWO),
     "depth two, fixed": Case(depthtwo(stopping=None, trees=24), **DEPTH_TWO),
     "depth two, regression": Case(
-        depthtwo(task="regression", stopping=tu.CrossValidation(2), saturation=False, trees=40), "regression", **DEPTH_TWO | {"order": 1e-10}
+        depthtwo(task="regression", stopping=tu.CrossValidation(2), saturation=False, trees=16), "regression", **DEPTH_TWO | {"order": 1e-10}
     ),
 }  # fmt: skip
 
@@ -141,7 +143,7 @@ def auto(*, several=False, **own):
 FIXED = {"plain": {"methods": [tu.MCGrad(stopping=None, rounds=2, trees=12)]}}
 CASES |= {
     "auto": Case(
-        auto(methods=["identity", "platt", tu.MCGrad(stopping=tu.CrossValidation(2), rounds=1)]), **TREES | FIXED,
+        auto(methods=["identity", "platt", tu.MCGrad(stopping=tu.CrossValidation(2), rounds=1, trees=12)]), **TREES | FIXED,
         invalid={name: INVALID[name] for name in ("threads", "random_state", "task", "unlabelled", "classes")} | {
             "folds": [*NOT_COUNTS, 1, None],
             "methods": [(), "platt", 3, [None], ["plat"], ["platt", "platt"], [tu.Platt], [tu.Platt("p")], [tu.Auto()], tu.Platt()],
@@ -151,7 +153,7 @@ CASES |= {
         auto(task="regression", methods=["identity", "isotonic", "multiaccuracy"]), "regression", counts=COUNTS, **FIXED
     ),
     "auto, classes": Case(
-        auto(several=True, methods=["identity", "temperature", tu.MCGrad(stopping=tu.Holdout(0.3), rounds=1)]), "multiclass",
+        auto(several=True, methods=["identity", "temperature", tu.MCGrad(stopping=tu.Holdout(0.3), rounds=1, trees=12)]), "multiclass",
         **TREES | FIXED,
     ),
 }  # fmt: skip

@@ -1,1 +1,1 @@
-"""From a table to an honest verdict on every segment."""
+"""Audits: tests of the calibration of scores over all rows and on every segment."""

@@ -211,7 +211,7 @@ def _audit_table(
 def _audit_partitions(
     table: PartitionedTable, bins: int | Mapping[str, Any], settings: AuditSettings, workers: Workers
 ) -> Audit:
-    """Audit rows in files or on a cluster: partitioned by score range first."""
+    """Audit rows in files or on a cluster, after they are partitioned by score range."""
     binners = fit_binners(table, bins)
     columns = SegmentColumns(tuple(binner.name for binner in binners), tuple(binner.labels for binner in binners))
     with contextlib.ExitStack() as stack:
@@ -229,7 +229,7 @@ def _audit_partitions(
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """The parameters that define the family of tests."""
+    """The parameters of `audit` that determine which segments are tested, and how."""
 
     depth: int
     min_rows: int
@@ -272,7 +272,7 @@ class Finding:
     ecce : float
         Range of the cumulative differences (ECCE-R); ``sigma`` is the same in units of its standard deviation.
     p_value, p_adjusted : float
-        NaN if not testable. Segments near the level get a refined p-value, so that ``p_value`` can depend on the family.
+        NaN if not testable. P-values near the rejection limit are refined, so ``p_value`` can depend on the other segments.
     mde : float
         Minimum detectable effect: the shift that a test at level alpha / number of segments detects with 80% power.
     testable : bool
@@ -321,7 +321,7 @@ COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("n
 
 @dataclass(frozen=True, eq=False)
 class SegmentKeys:
-    """Columns and levels of the segments by rank; names are formatted on request."""
+    """Columns and level codes of all segments, worst first (rank 0); names are formatted on request."""
 
     columns: Int32Array
     codes: Int32Array
@@ -330,13 +330,13 @@ class SegmentKeys:
     targets: tuple[str, ...]
 
     def name(self, rank: int) -> str:
-        """Return the name of one segment, such as "country=BR & device=tv"."""
+        """Return the name of the segment at position ``rank``, such as "country=BR & device=tv"."""
         levels = self._levels(rank)
         target = self.targets[self.target[rank]]
         return " & ".join([target, *levels] if target else levels) or OVERALL
 
     def parts(self, rank: int) -> tuple[str, ...]:
-        """Return the target and the sorted level labels of a segment: two segments may share a name, but not these."""
+        """Return the label of the audited score (empty if single) and sorted level labels of the segment at ``rank``."""
         return self.targets[self.target[rank]], *sorted(self._levels(rank))
 
     def _levels(self, rank: int) -> list[str]:
@@ -367,7 +367,7 @@ class Audit:
     tested : int
         Number of segments in the family of tests.
     thin : int
-        Number of cells with rows, but fewer than ``min_rows``: they are not tested.
+        Number of segments with rows, but fewer than ``min_rows``: they are not tested.
     dropped : tuple of str
         Combinations of columns left out to stay within ``max_cells``.
     left_out : mapping
@@ -399,7 +399,7 @@ class Audit:
         cls, columns: SegmentColumns, grid: SegmentGrid, families: Sequence[SegmentFamily], findings: RankedFindings,
         **facts: Any,
     ) -> Audit:  # fmt: skip
-        """Return the audit of some findings, without a summary; ``facts`` are its other attributes by name."""
+        """Return the audit with these findings, without a summary; ``facts`` are its other attributes by name."""
         keys = [family.keys for family in families]
         target = np.repeat(np.arange(len(families), dtype=np.int16), [len(family) for family in families])
         for column in findings.columns.values():
@@ -424,7 +424,7 @@ class Audit:
 
     @property
     def summary(self) -> AuditSummary:
-        """Distribution of the scores, cumulative differences and measures over all rows (of the top label).
+        """Distribution of scores, cumulative differences and measures over all rows (of the top label, if several classes).
 
         Computed on first use. An audit of rows in memory holds on to scores and outcomes for it, about 30 bytes per row.
         """
@@ -435,7 +435,7 @@ class Audit:
 
     @property
     def sorted_rows(self) -> SortedRows | None:
-        """The rows in ascending score order, if they are in memory."""
+        """The rows in ascending score order if they are in memory, else None."""
         return self.summary_source.rows if isinstance(self.summary_source, LazySummary) else None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -476,14 +476,14 @@ class Audit:
 
     @cached_property
     def ranks(self) -> dict[tuple[str, ...], int]:
-        """The rank of every segment by its `SegmentKeys.parts`; the worst, if columns of equal names make these equal."""
+        """Rank (0 is the worst) of every segment by `SegmentKeys.parts`; the first of several segments with equal parts."""
         ranks: dict[tuple[str, ...], int] = {}
         for rank in range(len(self)):
             ranks.setdefault(self.keys.parts(rank), rank)
         return ranks
 
     def finding(self, rank: int) -> Finding:
-        """Return the finding of a rank, 0 being the worst."""
+        """Return the finding at position ``rank``; 0 is the worst segment."""
         values = {name: column[rank].item() for name, column in self.columns.items()}
         return Finding(
             segment=self.keys.name(rank),
@@ -494,7 +494,7 @@ class Audit:
         )
 
     def _note(self, values: Mapping[str, Any]) -> str:
-        """Return a remark on a finding without which its numbers could be misread, or an empty string."""
+        """Return a remark on a finding with these values (not tested, approximate p-value, ...), or an empty string."""
         if not values["testable"]:
             return f"not tested: {values['n']} rows"
         if values["p_value"] == 0 and values["sigma"] == math.inf:
@@ -531,16 +531,16 @@ class Audit:
 
     @cached_property
     def overall(self) -> Finding:
-        """The finding over all rows, which belongs to the family; with several classes, that of the top label."""
+        """The finding over all rows, which is one of the tests; with several classes, that of the top label."""
         return self.finding(int(np.flatnonzero((self.keys.depth == 0) & (self.keys.target == 0))[0]))
 
     def worst(self, count: int = 10) -> list[Finding]:
-        """Return the worst segments, by adjusted p-value and then by sigma."""
+        """Return the ``count`` worst segments, by adjusted p-value and then by ``sigma`` (see `Finding`)."""
         return [self.finding(rank) for rank in range(max(0, min(count, len(self))))]
 
     @property
     def worst_sigma(self) -> float:
-        """Multicalibration error: the largest statistic among the tested segments, in standard deviations."""
+        """Multicalibration error: the largest ``sigma`` (statistic in standard deviations) among the tested segments."""
         sigma = self.columns["sigma"][self.columns["testable"]]
         return float(sigma.max()) if len(sigma) else math.nan
 
@@ -551,7 +551,7 @@ class Audit:
 
     @property
     def mce_relative(self) -> float:
-        """Multicalibration error over the share of the rarer class (over the absolute mean, for real outcomes)."""
+        """`mce_absolute` divided by the share of the rarer class (by the absolute mean outcome, for regression)."""
         scale = abs(self.prevalence) if self.schema.task == "regression" else min(self.prevalence, 1 - self.prevalence)
         return self.mce_absolute / scale if scale > 0 else math.nan
 
@@ -580,7 +580,7 @@ class Audit:
         }
 
     def _shown(self, count: int) -> list[Finding]:
-        """Return the worst segments, and the finding over all rows if it is not among them."""
+        """Return the ``count`` worst segments, and the finding over all rows if it is not among them."""
         worst = self.worst(count)
         return worst if any(finding.segment == self.overall.segment for finding in worst) else [*worst, self.overall]
 

@@ -39,7 +39,7 @@ DRAW_STREAM = int.from_bytes(b"null", "big")
 
 @dataclass(frozen=True, eq=False)
 class RankedFindings:
-    """Columns of all findings in order of rank (worst first), the segment of each rank, and curves by rank."""
+    """Columns of all findings, worst first; the index of each segment (``order``); curves by rank, 0 being the worst."""
 
     columns: dict[str, AnyArray]
     order: IntArray
@@ -53,7 +53,7 @@ def compute_findings(
     workers: Workers,
     table: Table | None = None,
 ) -> RankedFindings:
-    """Test all segments of all targets as one family, and rank them; ``adjust="max"`` needs the table in memory."""
+    """Test the segments of all audited scores as one family, and rank them; only ``adjust="max"`` needs ``table``."""
     quiet = Workers(workers.threads)
     testable = np.concatenate(
         [testable_segments(block.tally, settings.min_rows) for family in families for block in family.blocks]
@@ -103,7 +103,7 @@ def testable_segments(tally: Tally, min_rows: int) -> BoolArray:
 
 
 def segment_numbers(family: SegmentFamily, alpha: float, level: float, workers: Workers) -> FloatArray:
-    """Compute the numbers of every segment, p-value included, one array row per name in `tails.FINDINGS`.
+    """Compute the statistics of every segment, p-value included, one array row per name in `tails.FINDINGS`.
 
     ``alpha`` is the level of the interval of the ratio, ``level`` that of the test of one segment, for ``mde``.
     """
@@ -125,7 +125,7 @@ def segment_numbers(family: SegmentFamily, alpha: float, level: float, workers: 
 
 
 def _real_numbers(tally: Tally, alpha: float, level: float) -> dict[str, FloatArray]:
-    """Compute the numbers of segments with real outcomes: no model of the variance, Student's t instead of the normal."""
+    """Compute the values of `tails.FINDINGS` for real outcomes, with estimated variances and quantiles of Student's t."""
     from scipy.special import stdtrit
 
     w, scale, n = tally.weight, noise(tally), tally.rows
@@ -148,7 +148,7 @@ def _real_numbers(tally: Tally, alpha: float, level: float) -> dict[str, FloatAr
 
 
 def _rank(adjusted: FloatArray, testable: BoolArray, sigma: FloatArray) -> IntArray:
-    """Order the segments worst first: by adjusted p-value, then by sigma; those not tested come last."""
+    """Return indices of segments, worst first: by adjusted p-value, then by sigma (descending); untested ones are last."""
     key = np.where(testable, adjusted, 2.0)
     # Most adjusted p-values are 1: only the others need more than one sort.
     low, high = np.flatnonzero(key < 1), np.flatnonzero(key >= 1)
@@ -165,10 +165,10 @@ def _refine_pvalues(
     rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, sigma: FloatArray, testable: BoolArray,
     settings: AuditSettings, workers: Workers,
 ) -> None:  # fmt: skip
-    """Refine, in place, the p-values of segments that the limit would reject and that the default p-value does not reject.
+    """Refine, in place, each of ``p`` that is not rejected although the p-value by the Brownian limit of ``sigma`` is.
 
-    Both p-values, that of the Brownian limit and the default one, are adjusted: so raw p-values can depend on the family.
-    A segment with more rows than can be held at once keeps its default p-value, which is then nearly exact.
+    Both p-values are adjusted for this comparison, so a raw p-value can depend on the other segments. A segment with more
+    rows than can be held at once keeps its default p-value, which is then nearly exact.
     """
     method: Any = settings.adjust
     limit = np.ones(len(sigma))
@@ -197,7 +197,7 @@ def _refined_pvalue(tally: Tally, scores: SegmentScores, segment: int) -> float:
 
 
 def _score_pass(target: int, columns: Int32Array, codes: Int32Array, partition: ScorePartition) -> SegmentScores:
-    """Return scores and weights of the rows of some segments of one target, one list of (p, w) by chunk per segment."""
+    """Return, per segment of one audited score, a list with one pair per chunk: scores and weights of its rows."""
     scores: SegmentScores = [[] for _ in columns]
 
     def collect(segment: int) -> None:
@@ -220,7 +220,7 @@ def _add_scores(one: SegmentScores, other: SegmentScores) -> SegmentScores:
 
 
 def _curves(rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray, settings: AuditSettings) -> CurveSet:
-    """Compute the curves of the worst segments and of all rows, in bins of equal weight, by rank."""
+    """Compute reliability curves of the worst MAX_CURVES segments and of all rows, in bins of equal weight, by rank."""
     starts = np.cumsum([0, *(len(family) for family in families)])
     ranks = np.union1d(np.arange(min(MAX_CURVES, len(order))), np.flatnonzero(np.isin(order, starts[:-1])))
     owner = np.searchsorted(starts, order[ranks], side="right") - 1
@@ -249,10 +249,10 @@ def _curves(rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray,
 def _curve_pass(
     wanted: list[tuple[Any, ...]], offsets: list[dict[int, FloatArray]], partition: ScorePartition, *, sequential: bool
 ) -> FloatArray:
-    """Sum the bins of curves: (segments, bins, 6) as `trueup.kernels.tally.curves` writes them.
+    """Return sums by bin of reliability curves, (segments, bins, 6), as `trueup.kernels.tally.curves` writes them.
 
-    ``wanted`` has, per target, columns, codes, weight and number of bins of the segments; ``offsets`` the weight of their
-    rows in lower partitions, by partition, or up to the last one where partitions are read in order.
+    ``wanted`` has columns, codes, weight and number of bins of the segments of each audited score; ``offsets`` the weight
+    of their rows in lower partitions, by partition number, or by key LAST if ``sequential`` (partitions are read in order).
     """
     columns, codes, weight, bins = wanted[partition.target]
     cells, carried = np.zeros((len(columns), CURVE_BINS, 6)), np.tile([0.0, -1.0, 0.0], (len(columns), 1))
@@ -289,7 +289,7 @@ def _monte_carlo(
     table: Table, rows: MemoryRows, families: Sequence[SegmentFamily], observed: FloatArray, testable: BoolArray,
     settings: AuditSettings, workers: Workers,
 ) -> FloatArray:  # fmt: skip
-    """Adjust the ``observed`` p-values by their minimum over segments for outcomes drawn from the scores, stepping down."""
+    """Return step-down adjusted p-values: how often outcomes drawn from scores have a minimum p-value <= ``observed``."""
     # A stream of its own: the data may have been simulated with the same seed, and must not share its draws.
     random = np.random.default_rng([settings.random_state, DRAW_STREAM])
     order = np.argsort(observed, kind="stable")
@@ -326,7 +326,7 @@ def _draw_outcomes(table: Table, random: np.random.Generator) -> AnyArray:
 
 
 def _residuals(chunk: SortedChunk, target: int, drawn: AnyArray, top: IntArray | None) -> FloatArray:
-    """Return w (y - p) of one target for ``drawn`` outcomes y, in score order; ``top``: predicted class of several."""
+    """Return w (y - p) of one audited score for ``drawn`` outcomes y, in score order; ``top``: top label of each row."""
     rows = chunk.rows
     y = drawn if top is None else (drawn == (target - 1 if target else top)).astype(np.float64)
     e: FloatArray = y[rows.order] - rows.p
@@ -336,7 +336,7 @@ def _residuals(chunk: SortedChunk, target: int, drawn: AnyArray, top: IntArray |
 def _drawn_pvalues(chunk: SortedChunk, blocks: list[SegmentBlock], e: FloatArray, workers: Workers) -> FloatArray:
     """Compute the default p-values of all segments for several draws of the outcomes, (draws, segments).
 
-    ``e`` is w (y* - p) in ascending score order, (draws, rows).
+    ``e`` is w (y - p) for drawn outcomes y, in ascending score order, (draws, rows).
     """
 
     def compute(block: SegmentBlock) -> FloatArray:

@@ -2,8 +2,8 @@
 
 No score is in two partitions, so that the tallies of partitions add exactly (`trueup.kernels.tally.Tally`). Rows in
 memory are one partition. Files are read once and written to one file per score range. On a cluster one shuffle moves every
-row to the task of its score range. With several classes, the top label and every class is a target with score ranges of its
-own: each row is moved once per target, all in the same shuffle.
+row to the task of its score range. With several classes, the top label and every class are audited scores (targets), each
+with its own score ranges: each row is moved once per target, all in the same shuffle.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAX_OPEN_FILES = 256  # a process may often have no more than 1,024
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PartitionedRows(AuditRows):
-    """Rows as records in files or on a cluster; partitions are numbered by target, then by score range."""
+    """Rows as records in files or on a cluster; partitions are numbered by audited score, then by score range."""
 
     records: ShuffledRecords
     layout: RecordLayout
@@ -58,7 +58,7 @@ class PartitionedRows(AuditRows):
     report_pass: Callable[[], None]
 
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:
-        """Call ``work`` on every partition where it is stored, in one pass; return the sum (``add``) of each target."""
+        """Call ``work`` on every partition where it is stored, in one pass; return the sum (``add``) per audited score."""
         task = partial(_call_on_records, work, self.layout, self.grid)
         sums = self.records.map_reduce(task, partial(_add_by_target, add))
         self.report_pass()
@@ -66,7 +66,7 @@ class PartitionedRows(AuditRows):
 
 
 class RecordLayout(NamedTuple):
-    """Data type of the records, their numbering by target, and how many threads read them."""
+    """Data type of records, first partition per audited score, whether outcomes are real, and number of reading threads."""
 
     dtype: np.dtype[Any]
     first: tuple[int, ...]  # number of the first partition of every target
@@ -77,7 +77,7 @@ class RecordLayout(NamedTuple):
 def _call_on_records(
     work: Callable[[ScorePartition], T], layout: RecordLayout, grid: SegmentGrid, blobs: list[bytes], number: int
 ) -> dict[int, T]:
-    """Call ``work`` on partition ``number``, whose records are in ``blobs``."""
+    """Call ``work`` on partition ``number``, with records ``blobs``; return the result by index of the audited score."""
     target = int(np.searchsorted(layout.first, number, side="right")) - 1
     records = np.frombuffer(blobs[0] if len(blobs) == 1 else b"".join(blobs), layout.dtype)
     tied = len(records) > MAX_TIED_ROWS and bool((records["p"] == records["p"][0]).all())
@@ -104,7 +104,7 @@ def _add_by_target(add: Callable[[Any, Any], Any], a: dict[int, Any], b: dict[in
 
 @dataclass(frozen=True, eq=False)
 class RowFacts:
-    """Facts about rows that add over partitions: validation, rows per level of every column, digests of the rows."""
+    """Facts about rows that add over partitions: rows per level of every column, digests, and a summary for validation."""
 
     schema: Schema
     counts: list[IntArray]
@@ -119,7 +119,7 @@ class RowFacts:
 
 @dataclass(frozen=True, eq=False)
 class RecordEncoder:
-    """A function, sent to the workers of a cluster, that encodes the rows of a table as records by partition."""
+    """A callable that can be sent to the workers of a cluster and encodes rows of a table as records by partition."""
 
     binners: Sequence[ColumnBinner]
     dtype: np.dtype[Any]
@@ -128,7 +128,7 @@ class RecordEncoder:
 
     @classmethod
     def of(cls, table: PartitionedTable, binners: Sequence[ColumnBinner], ranges: int) -> RecordEncoder:
-        """Choose the layout of records, with few bytes per code, and score ranges by quantiles of a sample."""
+        """Return an encoder with the smallest integers for codes, and about ``ranges`` score ranges by sample quantiles."""
         discrete = table.schema.task != "regression" and table.discrete_outcomes
         levels = [len(binner.labels) for binner in binners]
         codes = [(f"c{column}", "u1" if n <= 2**8 else "u2" if n <= 2**16 else "i4") for column, n in enumerate(levels)]
@@ -144,11 +144,11 @@ class RecordEncoder:
 
     @property
     def partitions(self) -> int:
-        """The number of score ranges of all targets."""
+        """The number of partitions: score ranges of all audited scores."""
         return self.first[-1] + len(self.edges[-1]) + 1
 
     def __call__(self, table: Table, _: int = 0, threads: int = 1) -> tuple[RowFacts, dict[int, bytes]]:
-        """Return facts about the rows of a table, and their records by number of the partition."""
+        """Return facts about the rows of ``table``, and the bytes of their records by partition number."""
         codes = Workers(threads).map(lambda binner: binner.codes(table.columns[binner.name]), self.binners)
         counts = [
             np.bincount(column, minlength=len(binner.labels)) for column, binner in zip(codes, self.binners, strict=True)
@@ -171,7 +171,7 @@ class RecordEncoder:
 
 
 def score_edges(sample: FloatArray, ranges: int) -> FloatArray:
-    """Return edges that divide scores into ranges of about equal numbers of rows; a frequent score has its own range."""
+    """Return edges that divide ``sample`` into about ``ranges`` ranges of equal counts; a frequent score has its own."""
     if ranges < 2 or not len(sample):
         return np.empty(0)
     ordered = np.sort(sample)
@@ -181,7 +181,7 @@ def score_edges(sample: FloatArray, ranges: int) -> FloatArray:
 
 
 def split_by_score(records: AnyArray, edges: FloatArray) -> Iterator[tuple[int, AnyArray]]:
-    """Yield number and records of every non-empty score range; records of equal score stay together."""
+    """Yield number and records of every non-empty score range between ``edges``; equal scores are in the same range."""
     place = np.searchsorted(edges, records["p"], side="right")
     order = np.argsort(place, kind="stable")
     ends = np.searchsorted(place[order], np.arange(len(edges) + 2))
@@ -192,9 +192,9 @@ def split_by_score(records: AnyArray, edges: FloatArray) -> Iterator[tuple[int, 
 def partition_by_score(
     table: PartitionedTable, binners: Sequence[ColumnBinner], settings: AuditSettings, workers: Workers, stack: ExitStack
 ) -> tuple[RowFacts, PartitionedRows]:
-    """Partition rows of files or of a cluster by score range: shuffled by the workers, or spilled if there are none.
+    """Partition rows of files or of a cluster by score range: by a shuffle of the workers or, without workers, into files.
 
-    Return facts about the rows, and the rows, which are released with the stack.
+    Return facts about the rows, and the partitioned rows, which are released when ``stack`` is closed.
     """
     records: ShuffledRecords
     if isinstance(table, FramePartitions) and table.frame.has_workers:
@@ -229,7 +229,7 @@ def partition_by_score(
 def _spill(
     table: PartitionedTable, encoder: RecordEncoder, workers: Workers, stack: ExitStack
 ) -> tuple[RowFacts, SpilledRecords]:
-    """Write every row, once per target, to the file of its score range."""
+    """Write each row, once per audited score (top label, each class), to its score-range file; return facts and files."""
     directory = table.spill_directory / "scores"
     directory.mkdir()
     records = SpilledRecords(directory, encoder.dtype.itemsize, encoder.partitions, workers.progress)
@@ -249,7 +249,7 @@ def _spill(
 
 
 class SpilledRecords(ShuffledRecords):
-    """Records in one file per partition, in a directory of their own; ``progress`` counts the records of every pass."""
+    """Records in one file per partition of ``directory``; ``progress(done, total)`` counts the records of each pass."""
 
     def __init__(
         self, directory: Path, record_bytes: int, partitions: int, progress: Callable[[int, int], None] | None = None
@@ -259,7 +259,7 @@ class SpilledRecords(ShuffledRecords):
         self._open: dict[int, IO[bytes]] = {}
 
     def write(self, records: Mapping[int, bytes]) -> None:
-        """Append records, by number of their partition; files beyond `MAX_OPEN_FILES` are opened for every write."""
+        """Append records, given by partition number; files beyond the first `MAX_OPEN_FILES` are reopened each time."""
         try:
             for number, data in records.items():
                 if number not in self._open and len(self._open) < MAX_OPEN_FILES:
@@ -300,7 +300,7 @@ class SpilledRecords(ShuffledRecords):
         return total
 
     def close(self) -> None:
-        """Close the files, also after an error: unwritten records are then lost."""
+        """Close the files; ignore errors, so that buffered records that cannot be written are lost."""
         for file in self._open.values():
             with contextlib.suppress(OSError):
                 file.close()

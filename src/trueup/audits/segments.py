@@ -64,7 +64,7 @@ class SegmentColumns:
 
 @dataclass(frozen=True, eq=False)
 class SegmentGrid:
-    """Levels of the segment columns, and the combinations of columns to test; columns are known by their position.
+    """Levels of the segment columns, and the combinations of columns to test; columns are identified by position.
 
     ``counts`` has the rows of every level of every column; columns from ``features`` on are segments passed by the user,
     which are not combined.
@@ -96,7 +96,7 @@ class SegmentGrid:
 
 
 def plan_grid(counts: Sequence[IntArray], features: int, rows: int, settings: AuditSettings, targets: int) -> SegmentGrid:
-    """Choose the combinations of columns by the levels with enough rows; all audited scores share ``max_cells``."""
+    """Return the grid of combinations of the first ``features`` columns that have at most ``max_cells`` cells in all."""
     levels = [int((count >= settings.min_rows).sum()) for count in counts[:features]]
     budget = settings.max_cells // targets
     plan = plan_combinations(levels, rows, depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
@@ -106,7 +106,7 @@ def plan_grid(counts: Sequence[IntArray], features: int, rows: int, settings: Au
 def segment_codes(
     table: Table, bins: int | Mapping[str, Any], segments: Mapping[str, Any] | None, workers: Workers
 ) -> tuple[SegmentColumns, list[Int32Array], list[IntArray]]:
-    """Code every segment column of a table in memory; return the columns, the codes of all rows and rows per level."""
+    """Encode segment columns of a table in memory; return names and labels, codes of all rows, and rows per level."""
     bins = check_bins(table.columns, bins)
 
     def encode(feature: Feature) -> tuple[tuple[str, ...], Int32Array, IntArray]:
@@ -169,12 +169,12 @@ class SortedChunk:
 
     @cached_property
     def zeros(self) -> Int32Array:
-        """A code of 0 for every row: the parent of segments of one column."""
+        """Zeros, one per row: the ``parent`` (see the module) of segments of at most one column."""
         return np.zeros(len(self.rows), np.int32)
 
     @cached_property
     def kept_codes(self) -> list[Int32Array]:
-        """Codes among the levels with enough rows, -1 for the others."""
+        """Per column, the position of each row's level among levels with enough rows (``grid.kept``), -1 for others."""
         recoded = []
         for counts, codes, kept in zip(self.grid.counts, self.codes, self.grid.kept, strict=False):
             position = np.full(len(counts), -1, np.int32)
@@ -184,7 +184,7 @@ class SortedChunk:
 
     @cached_property
     def index(self) -> tuple[Int32Array, Int32Array, Int32Array]:
-        """Rows of each column sorted by level; start of each level of all columns; start of each column in these starts."""
+        """Triple: rows sorted by level, per column; start of each level in them; start of each column in these starts."""
         sizes = [len(counts) + 1 for counts in self.grid.counts]
         first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
         order, start = np.empty_like(self.codes), np.zeros(first[-1], np.int32)
@@ -196,7 +196,7 @@ class SortedChunk:
         return order, start, first
 
     def segment_of_rows(self, columns: tuple[int, ...], codes: Int32Array) -> Int32Array:
-        """Return the segment of each row, -1 for none; ``codes`` has the levels of ``columns`` of each segment."""
+        """Return the segment index of each row or -1; ``codes`` has levels of ``columns``, one array row per segment."""
         if not columns:
             return self.zeros
         levels = [len(self.grid.counts[column]) for column in columns]
@@ -211,7 +211,7 @@ class SortedChunk:
 
 @dataclass(frozen=True, eq=False)
 class ScorePartition:
-    """Rows of one target in one score range, to be read once: one sorted chunk, or several of a single score."""
+    """Rows of one audited score in one score range, to be read once: one sorted chunk, or several if scores are equal."""
 
     target: int
     number: int
@@ -220,7 +220,7 @@ class ScorePartition:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AuditRows(ABC):
-    """The rows of an audit by target and score range: in memory, or `trueup.audits.partitions.PartitionedRows`."""
+    """The rows of an audit by audited score and score range: `MemoryRows` or `trueup.audits.partitions.PartitionedRows`."""
 
     targets: tuple[str, ...]  # labels of the audited scores
     rows: int
@@ -232,18 +232,18 @@ class AuditRows(ABC):
 
     @abstractmethod
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:
-        """Call ``work`` on every partition; return the sum per target, added in ascending score order."""
+        """Call ``work`` on every partition; return the sum per audited score, by ``add`` in ascending score order."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MemoryRows(AuditRows):
-    """Rows in memory: one partition of one chunk per target."""
+    """Rows in memory: one partition of one chunk per audited score."""
 
     chunks: tuple[SortedChunk, ...]
 
     @classmethod
     def from_table(cls, table: Table, codes: Sequence[Int32Array], grid: SegmentGrid, threads: int | None) -> MemoryRows:
-        """Sort the rows of a table by every score that is audited."""
+        """Sort the rows of a table, with their segment ``codes``, by every audited score."""
         real, weighted = table.schema.task == "regression", table.weight is not None
 
         def sort(p: FloatArray, y: FloatArray) -> SortedChunk:
@@ -257,7 +257,7 @@ class MemoryRows(AuditRows):
         return cls(targets=target_labels(table.schema), rows=len(table), real=real, weighted=weighted, chunks=chunks)
 
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:  # noqa: ARG002
-        """Call ``work`` on the rows of every target."""
+        """Call ``work`` on the rows of every audited score; return the results."""
         return [work(ScorePartition(target, 0, (chunk,))) for target, chunk in enumerate(self.chunks)]
 
 
@@ -269,12 +269,12 @@ def require_outcome(outcome: object) -> None:
 
 
 def target_labels(schema: Schema) -> tuple[str, ...]:
-    """Return the labels of the targets: an empty one for a single score, else the top label and every class."""
+    """Return labels of the audited scores: an empty one for a single score, else "top label" and "class=..." per class."""
     return ("top label", *(f"class={name}" for name in schema.classes)) if len(schema.prediction) > 1 else ("",)
 
 
 def target_scores(table: Table) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield score and outcome of every target."""
+    """Yield scores and outcomes of a single prediction or, with several classes, of the top label and of each class."""
     p, y = table.prediction, table.y
     if p.ndim == 1:
         yield p, y
@@ -300,7 +300,7 @@ class SegmentBlock:
 
 @dataclass(frozen=True, eq=False)
 class SegmentFamily:
-    """All segments of one audited score, block by block."""
+    """All segments of one audited score; each block has those of one combination of columns."""
 
     label: str
     real: bool
@@ -347,7 +347,7 @@ class Combination:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of parents and of levels."""
+        """Number of parents and number of levels of the last column."""
         return len(self.parents), len(self.levels)
 
     def segments(self) -> Int32Array:
@@ -360,7 +360,7 @@ class Combination:
         return codes
 
     def block(self, sums: Tally, keep: BoolArray | None = None, thin: int | None = None) -> SegmentBlock:
-        """Return the cells (those to ``keep``) as segments with their tally ``sums``; columns in the order of the data."""
+        """Return the cells (those to ``keep``) with tally ``sums``, columns in data order; ``thin``: see `SegmentBlock`."""
         assert self.cells is not None
         order = sorted(range(len(self.columns)), key=lambda position: self.columns[position])
         codes = self.segments()[:, order]
@@ -374,7 +374,7 @@ Group = list[Combination]  # one combination of at most two columns, then those 
 
 
 def find_families(rows: AuditRows, grid: SegmentGrid, workers: Workers) -> tuple[list[SegmentFamily], Pool | None]:
-    """Find and tally the segments of every target; return also the pooled rows of the first, unless they are in memory."""
+    """Find and tally the segments of every audited score; return also, if not in memory, the pooled rows of the first."""
     fixed = [[combination] for combination in _fixed_combinations(rows.rows, grid)]
     parents = [kept[:, None].astype(np.int32) for kept in grid.kept]
     pairs = [Combination(pair, parents[pair[0]], grid.kept[pair[1]]) for pair in grid.pairs]
@@ -408,7 +408,7 @@ def _fixed_combinations(rows: int, grid: SegmentGrid) -> list[Combination]:
 
 
 def _cross(pair: Combination, parents: Int32Array, grid: SegmentGrid) -> list[Combination]:
-    """Return the combinations of a pair, with segments ``parents``, and each third column that ``grid.pairs`` lists."""
+    """Return three-column combinations of a pair, whose segments are ``parents``, with each column in ``grid.pairs``."""
     first, second = pair.columns
     return [Combination((first, second, third), parents, grid.kept[third]) for third in grid.pairs[first, second]]
 
@@ -428,7 +428,7 @@ def _cell_codes(group: Group, chunk: SortedChunk) -> list[tuple[Int32Array, Int3
 
 
 def _tally_in_memory(chunk: SortedChunk, group: Group) -> list[SegmentBlock]:
-    """Find and tally the cells of a group, in one kernel call per combination."""
+    """Find and tally the cells of a group (one combination, then triples that extend it), by one kernel call for each."""
     head, *triples = group
     parent, code = _cell_codes([head], chunk)[0]
     if head.cells is not None:
@@ -444,7 +444,7 @@ def _tally_in_memory(chunk: SortedChunk, group: Group) -> list[SegmentBlock]:
 
 
 def _with_cells(pairs: Group, rows: AuditRows, grid: SegmentGrid) -> list[Group]:
-    """Return pairs, each with its triples, with cells to tally: all, or those with enough rows if there are many."""
+    """Return groups of a pair and its triples with cells to tally: all, or those with enough rows if all are too many."""
     sizes = [
         math.prod(pair.shape) * (1 + sum(len(triple.levels) for triple in _cross(pair, pair.parents, grid)))
         for pair in pairs
@@ -483,7 +483,7 @@ def _count_cells(groups: list[Group], rows: AuditRows, grid: SegmentGrid) -> lis
 
 
 def batches(items: Sequence[T], sizes: Sequence[int], budget: float) -> list[list[T]]:
-    """Divide items into batches of at most ``budget`` bytes; a larger item is a batch of its own."""
+    """Divide items into batches whose ``sizes`` add up to at most ``budget``; a larger item is a batch of its own."""
     batches: list[list[T]] = []
     total = 0
     for item, size in zip(items, sizes, strict=True):
@@ -496,7 +496,7 @@ def batches(items: Sequence[T], sizes: Sequence[int], budget: float) -> list[lis
 
 
 def _count_pass(groups: list[Group], partition: ScorePartition) -> list[CellCounts]:
-    """Count rows per cell of combinations whose ``cells`` are None, for the first target only: all have equal counts."""
+    """Count rows per cell where ``cells`` is None, for the first audited score only, since all scores have equal counts."""
     totals: list[CellCounts] = []
 
     def count(group: Group) -> list[CellCounts]:
@@ -522,7 +522,7 @@ def _add_counts(one: list[CellCounts], other: list[CellCounts]) -> list[CellCoun
 def _tally_partitions(
     rows: AuditRows, grid: SegmentGrid, groups: list[Group]
 ) -> tuple[list[list[SegmentBlock]], Pool | None]:
-    """Tally the cells of all groups over the partitions of every target; return also the pooled rows of the first."""
+    """Return the blocks of all groups per audited score, tallied over its partitions, and pooled rows of the first."""
     sizes = [BYTES_PER_TALLY * sum(len(one.cells) for one in group if one.cells is not None) for group in groups]
     tallies: list[list[Tally]] = [[] for _ in rows.targets]
     pool = None
@@ -539,7 +539,7 @@ def _tally_partitions(
 def _tally_pass(
     groups: list[Group], partition: ScorePartition, *, real: bool, weighted: bool, pool_rows: int
 ) -> tuple[list[Tally], Pool | None]:
-    """Tally the cells of one partition; pool the rows of the first target unless ``pool_rows``, of all partitions, is 0."""
+    """Tally cells of one partition; pool rows of the first audited score if ``pool_rows``, the row count, is not 0."""
     tallies = [[RunningTally(one.shape, one.cells, real=real) for one in group] for group in groups]  # type: ignore[arg-type]
     pools = []
 
@@ -565,7 +565,7 @@ def _add_tallies(
 
 
 def _blocks(groups: list[Group], tallies: list[Tally], min_rows: int) -> list[SegmentBlock]:
-    """Return the segments of all combinations with their tallies, without cells that have fewer than ``min_rows`` rows."""
+    """Return one block per combination; unless it is ``fixed``, without cells that have fewer than ``min_rows`` rows."""
     blocks, remaining = [], iter(tallies)
     for group in groups:
         enough: BoolArray | None = None  # which cells of the pair have enough rows

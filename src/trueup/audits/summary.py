@@ -31,7 +31,7 @@ LINE_MEASURES = {"slope": "slope", "intercept": "intercept", "in the large": "ca
 
 
 class ScoreHistogram(NamedTuple):
-    """Weight and weighted outcomes in score bins of equal width; bins of probabilities begin at 0."""
+    """Sums of weights and of weighted outcomes per score bin of equal width; bins of probabilities begin at 0."""
 
     edges: FloatArray
     weight: FloatArray
@@ -50,7 +50,7 @@ class DifferencePath(NamedTuple):
 
 
 class ThresholdCounts(NamedTuple):
-    """Weight and weighted outcomes of the rows with scores at or above each threshold."""
+    """Sums of weights (``rows``) and of weighted outcomes (``positives``) over scores at or above each threshold."""
 
     threshold: FloatArray
     rows: FloatArray
@@ -84,7 +84,7 @@ class AuditSummary:
 
 
 class Pool(NamedTuple):
-    """Rows in ascending score order, or sums of neighbours where there are too many rows to hold.
+    """Rows in ascending score order, or sums over adjacent rows where there are too many rows to hold.
 
     Per entry: mean score; sums of the weights, of the weighted differences e = w (y - p), of their variances if the scores
     are calibrated, and of w (y - p)^2; number of rows; and whether a score ends there: rows of one score are in one entry,
@@ -106,7 +106,7 @@ class Pool(NamedTuple):
 
     @classmethod
     def of(cls, rows: SortedRows, total: int = 0) -> Pool:
-        """Make one entry per row, or per run of adjacent scores if ``total``, all rows, exceeds MAX_POOL_ENTRIES."""
+        """Make one entry per row, or per run of adjacent scores if ``total``, the row count, exceeds MAX_POOL_ENTRIES."""
         w = rows.w if len(rows.w) else np.ones(len(rows))
         ends = np.append(rows.step[1:] != rows.step[:-1], True)
         square = rows.e**2 / w
@@ -180,7 +180,7 @@ class LazySummary:
 
     @cached_property
     def value(self) -> AuditSummary:
-        """The summary."""
+        """The summary of ``rows``, computed on first use."""
         rows = self.rows
         w = rows.w if len(rows.w) else np.ones(len(rows))
         digests = row_digests(rows.p, rows.e, w)
@@ -211,7 +211,7 @@ def _histogram(data: Scored, *, real: bool) -> ScoreHistogram:
 
 
 def _path(pool: Pool) -> DifferencePath:
-    """Return the cumulative differences at the distinct scores; of many, MAX_PATH_POINTS with maximum and minimum."""
+    """Return cumulative differences at the distinct scores; at most MAX_PATH_POINTS, maximum and minimum included."""
     total = float(pool.w.sum())
     value = np.append(0.0, np.cumsum(pool.e)[pool.ends] / total)
     share = np.append(0.0, np.cumsum(pool.w)[pool.ends] / total)
@@ -224,7 +224,7 @@ def _path(pool: Pool) -> DifferencePath:
 
 
 def _consistency_band(pool: Pool, curve: ReliabilityCurve, alpha: float, *, real: bool) -> tuple[FloatArray, FloatArray]:
-    """Return pointwise limits of the mean outcome in each bin of ``curve`` if the scores were calibrated."""
+    """Return pointwise 1 - alpha limits of the mean outcome in each bin of ``curve`` if the scores were calibrated."""
     starts = np.searchsorted(np.cumsum(pool.rows), np.append(0, np.cumsum(curve.rows)[:-1]), side="right")
     variance = np.add.reduceat(pool.spread, starts)
     if real:
@@ -240,7 +240,7 @@ def _consistency_band(pool: Pool, curve: ReliabilityCurve, alpha: float, *, real
 def _count_limits(mean: FloatArray, variance: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
     """Return the alpha/2 and 1 - alpha/2 quantiles of counts with the given means and variances.
 
-    Binomial, or Poisson where the variance is not below the mean: normal quantiles would be wrong for rare events.
+    Counts are binomial, or Poisson where the variance is not below the mean; normal quantiles are wrong for rare events.
     """
     from scipy.special import bdtrik, pdtrik
 

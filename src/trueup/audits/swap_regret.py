@@ -173,7 +173,7 @@ def swap_regret(
 
 
 def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
-    """Return a random order of the rows, which depends on their values and the seed only, and which are held out."""
+    """Return a random order of the rows, which depends only on values and seed, and a mask of the held-out rows in it."""
     labels = [table.y] if table.weight is None else [table.y, table.weight]
     order, starts = shuffle_rows([*table.columns.values(), table.prediction], labels, settings.random_state)
     positions = np.append(np.flatnonzero(starts), len(order))
@@ -202,7 +202,7 @@ def _is_regressor(learner: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Evaluation:
-    """The witness of each score level, ``shift`` at every row, to be evaluated on held-out rows."""
+    """The witnesses of all score levels, given by their value ``shift`` at every row, to be evaluated on held-out rows."""
 
     table: Table
     rows: LevelRows
@@ -213,7 +213,7 @@ class _Evaluation:
     settings: SwapSettings
 
     def result(self, original: Table, order: IntArray) -> SwapRegret:
-        """Test every level and all levels together as one family; ``order`` is that of the rows in ``original``."""
+        """Test every level, and all levels combined, as one family; row i is row ``order[i]`` of ``original``."""
         names = self._names()
         every = np.arange(len(self.held))
         overall = self._witness(np.flatnonzero(self.held), ALL_LEVELS, every, tested=bool(self.tested.any()))
@@ -255,7 +255,7 @@ class _Evaluation:
         return names
 
     def _witness(self, own: IntArray, name: str, every: IntArray, *, tested: bool, level: int | None = None) -> Witness:
-        """Evaluate the witness of a level with rows ``every`` on its held-out rows ``own``."""
+        """Evaluate the witness of ``level`` (None: all combined), with rows ``every``, on its held-out rows ``own``."""
         unit, scores = self.rows.unit, self.table.prediction
         low, high = (float(end(scores[every])) for end in (np.min, np.max))
         if not tested:
@@ -282,13 +282,13 @@ class _Evaluation:
         )  # fmt: skip
 
     def _values(self, own: IntArray) -> tuple[FloatArray, ...]:
-        """Return score, shift, residual and weight of some rows, and the variance of the residual."""
+        """Return score, shift, residual and weight of the rows ``own``, and the variance of the residual."""
         p, residual = self.table.prediction[own], self.rows.residual[own]
         variance = residual**2 if self.table.schema.task == "regression" else p * (1 - p)
         return p, self.shift[own], residual, self.rows.weight[own], variance
 
     def _k2(self) -> tuple[float, float]:
-        """Return K2, see `SwapRegret.k2`, and its expectation under calibration."""
+        """Return `SwapRegret.k2` and its expectation under calibration."""
         own = np.flatnonzero(self.held)
         _, g, e, w, variance = self._values(own)
         size, violation, noise = (
@@ -347,7 +347,7 @@ def sum_pvalue(c: FloatArray, p: FloatArray, total: float) -> float:
 
 
 def _saddlepoint(c: FloatArray, p: FloatArray, x: float) -> tuple[float, float, float]:
-    """Return the tilt s under which the sum has mean x, and the cumulant generating function and the variance there."""
+    """Return the tilt s under which sum c (Y - p) has mean x, and cumulant generating function and variance at s."""
     logit, log_none = np.log(p) - np.log1p(-p), np.log1p(-p)
 
     def tilted(s: float) -> FloatArray:

@@ -32,7 +32,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def shorten(name: str, width: int = MAX_NAME_WIDTH) -> str:
-    """Shorten a long name in the middle, on one line and without control characters."""
+    """Return a name on one line, without control characters, shortened in the middle to at most ``width`` characters."""
     clean = "".join(letter if letter.isprintable() else "·" for letter in name)
     return clean if len(clean) <= width else f"{clean[: width // 2 - 1]}…{clean[-(width // 2) :]}"
 
@@ -45,7 +45,7 @@ def significance_level(alpha: float) -> str:
 def describe_error(finding: Finding) -> str:
     """Describe the calibration error of a segment: as a ratio if that is meaningful, else as a difference.
 
-    If the mean hides most of the error, too high at some scores and too low at others, this is stated instead.
+    If the mean hides most of the error, too high at some scores and too low at others, the text states this.
     """
     has_ratio = math.isfinite(finding.ratio) and finding.expected > 0
     mean = f"observed/expected {finding.ratio:.2f}" if has_ratio else f"observed minus expected {finding.bias:+.3g}"
@@ -64,7 +64,7 @@ def min_tested_rows(audit: Audit) -> int:
 
 
 def is_possible_shift(audit: Audit, shift: float, expected: float) -> bool:
-    """Return whether ``expected`` + or - ``shift`` is possible: a rate lies between 0 and 1."""
+    """Return whether ``expected`` + or - ``shift`` is a possible mean outcome: in [0, 1], except for regression."""
     return audit.schema.task == "regression" or shift <= max(expected, 1 - expected)
 
 
@@ -91,7 +91,7 @@ def headings(audit: Audit) -> tuple[str, ...]:
 
 
 def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
-    """Return remarks on what the numbers do not show: rows set aside, segments not tested, power."""
+    """Return remarks that qualify the result: excluded rows, segments not tested (small ones if ``count_thin``), power."""
     lines = []
     if audit.schema.task == "binary" and PERCENT_RATIOS[0] <= audit.overall.ratio <= PERCENT_RATIOS[1]:
         lines.append("observed is about a hundredth of expected: are the predictions percentages?")
@@ -141,7 +141,7 @@ def aligned_lines(rows: list[tuple[str, ...]], left: tuple[int, ...] = (0,)) -> 
 def html_page(
     title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]], rejected: list[bool], remarks: list[str]
 ) -> str:
-    """Return HTML of a table: ``title``, headings, rows (``rejected``: which to highlight), remarks; inline styles only."""
+    """Return an HTML table with title, headings, rows (``rejected``: which to highlight) and remarks; styles are inline."""
     cell = "padding:3px 9px;border-bottom:1px solid rgba(128,128,128,.3);background:none;color:inherit;text-align:{}"
     left, right = (f' style="{cell.format(side)}"' for side in ("left", "right;white-space:nowrap"))
     head = "".join(

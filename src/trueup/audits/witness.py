@@ -1,4 +1,4 @@
-"""Witnesses against the calibration of score levels: the searches that find them, and the result of `swap_regret`."""
+"""Witnesses, functions of the features that predict residuals on a score level: searches for them, and the result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_RULE_WIDTH = 100
 
 @dataclass(frozen=True, eq=False)
 class LevelRows:
-    """Level, weight and residual of every row, and which are training rows; residuals are divided by ``unit``."""
+    """Score level, weight and residual of every row, and indices of training rows; residuals are divided by ``unit``."""
 
     level: Int32Array
     levels: int
@@ -52,7 +52,7 @@ def _signed(value: float, unit: float) -> str:
 
 
 class TreeSearch:
-    """Search for witnesses among regression trees of a small depth."""
+    """Search for witnesses, one per score level, among regression trees of a small depth."""
 
     def __init__(self, table: Table, depth: int, bins: int, min_rows: int) -> None:
         self.name = f"trees of depth {depth}"
@@ -62,7 +62,7 @@ class TreeSearch:
         self.trees: LevelTrees
 
     def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
-        """Grow one tree on the residuals of each score level; return the shift of every row."""
+        """Grow one tree on the residuals of each score level; return the predicted residual (shift) of every row."""
         learner = TreeLearner(self.data, rows.weight, self.depth, self.min_rows, RIDGE)
         self.trees = learner.fit(rows.level, rows.train, rows.levels, rows.residual, 0.0, workers)
         numbered = np.tile(np.arange(self.trees.value.shape[1], dtype=np.float64), (rows.levels, 1))
@@ -70,7 +70,7 @@ class TreeSearch:
         return self.trees.value[rows.level, self.leaf]
 
     def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:
-        """Describe the leaf with the largest share of the violation on the rows ``own``, and its mean residual."""
+        """Describe the leaf with the largest sum of weight * residual * shift over rows ``own``, and its mean residual."""
         w, e, leaf = rows.weight[own], rows.residual[own], self.leaf[own]
         leaves = np.unique(leaf)
         best = int(leaves[np.argmax(np.bincount(leaf, w * e * shift[own])[leaves])])
@@ -79,7 +79,7 @@ class TreeSearch:
         return f"{self._path(level, best)}: {_signed(float(observed), rows.unit)} (fitted {_signed(fitted, rows.unit)})"
 
     def _path(self, level: int, node: int) -> str:
-        """Format the conditions on the path to a node, one per feature."""
+        """Format the conditions on the path to ``node`` in the tree of a score level, one condition per feature."""
         tests: dict[int, list[tuple[int, int, bool]]] = {}
         while node:
             parent = (node - 1) // 2
@@ -123,7 +123,7 @@ def _interval(feature: Feature, low: float, high: float, *, missing: bool) -> st
 
 
 class LineSearch:
-    """Search for witnesses among linear functions of the features."""
+    """Search for witnesses, one per score level, among linear functions of the features."""
 
     name = "linear functions"
 
@@ -133,12 +133,12 @@ class LineSearch:
         self.lines = LineLearner(self.data, weight, RIDGE)
 
     def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
-        """Fit one linear function to the residuals of each score level; return the shift of every row."""
+        """Fit one linear function to the residuals of each score level; return the predicted residual of every row."""
         self.slopes = self.lines.fit(rows.level, rows.train, rows.levels, rows.residual, 0.0, workers)
         return self.lines.values(self.slopes, rows.level, 0.0, workers)
 
     def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:  # noqa: ARG002
-        """Describe the features whose effects on the level have the largest standard deviations."""
+        """Describe the features whose effects on the rows ``own`` of a level have the largest standard deviations."""
         effects = [self._effect(level, position, own, rows) for position in range(len(self.features))]
         effects.sort(key=lambda effect: -effect[0])
         texts = [text for size, text in effects[:MAX_SLOPES_SHOWN] if size > 0]
@@ -173,7 +173,7 @@ class RegressorSearch:
         self.X = design_matrix(columns, table.schema.levels, len(table))
 
     def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
-        """Fit a regressor to the residuals of each score level; return the shift of every row."""
+        """Fit a regressor to the residuals of each score level; return the predicted residual (shift) of every row."""
         learner = ExternalLearner(self._make_regressor, self.X, rows.weight if self.weighted else None)
         outcome = rows.residual * rows.unit
         fitted = learner.fit(rows.level, rows.train, rows.levels, outcome, 0.0, workers)
@@ -192,7 +192,7 @@ class RegressorSearch:
         return regressor
 
     def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:  # noqa: ARG002
-        """Describe the range of the central 90% of the shifts of the rows ``own``."""
+        """Describe the shifts (predicted residuals) of the rows ``own`` by their 5% and 95% quantiles."""
         low, high = np.quantile(shift[own], (0.05, 0.95))
         return f"shifts from {_signed(float(low), rows.unit)} to {_signed(float(high), rows.unit)}"
 
@@ -202,7 +202,7 @@ class RegressorSearch:
 
 @dataclass(frozen=True)
 class SwapSettings:
-    """The parameters that define the family of tests."""
+    """The parameters of `swap_regret` that define the family of tests."""
 
     learner: str
     levels: int
@@ -214,7 +214,7 @@ class SwapSettings:
 
 @dataclass(frozen=True)
 class Witness:
-    """The witness of one score level, or of all of them together; all numbers but ``rows`` are of held-out rows.
+    """The witness of one score level or, combined, of all levels, evaluated on held-out rows.
 
     Attributes
     ----------
@@ -317,7 +317,7 @@ class SwapRegret:
         return len(self.witnesses)
 
     def __iter__(self) -> Iterator[Witness]:
-        """Iterate over the levels, worst first."""
+        """Iterate over the witnesses of the levels, worst first."""
         return iter(self.witnesses)
 
     @property
@@ -332,12 +332,12 @@ class SwapRegret:
 
     @property
     def miscalibrated(self) -> bool:
-        """Whether the scores can be improved significantly on some level, or on all levels together."""
+        """Whether the test of some level, or that of all levels combined, rejects calibration at alpha."""
         return self.rejected > 0 or self.overall.p_adjusted <= self.settings.alpha
 
     @property
     def gain(self) -> float:
-        """Decrease of the mean squared error of held-out rows by all witnesses together."""
+        """Decrease of the mean squared error of held-out rows if every score is shifted by the witness of its level."""
         return self.overall.gain
 
     @property
@@ -347,7 +347,7 @@ class SwapRegret:
 
     @property
     def p_value(self) -> float:
-        """P-value of all levels together, not adjusted."""
+        """P-value of the test of all levels combined, not adjusted."""
         return self.overall.p_value
 
     @property
@@ -366,7 +366,7 @@ class SwapRegret:
         return f"miscalibrated against {learner}: {family}, worst at scores {worst.level}: {shorten(worst.rule, 200)}"
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return all levels together and then every level as a frame of the library that ``like`` comes from."""
+        """Return a frame of the library of ``like``, or a dict of arrays: all levels combined, then one row per level."""
         rows = [self.overall, *self.witnesses]
         columns = {name: np.array([getattr(witness, name) for witness in rows]) for name in COLUMNS}
         return frame_like({name: c.astype(object) if c.dtype.kind == "U" else c for name, c in columns.items()}, like)
@@ -397,7 +397,7 @@ class SwapRegret:
 
 
 def _notes(result: SwapRegret) -> list[str]:
-    """Return remarks on what the numbers do not show."""
+    """Return remarks that qualify the result: change of the squared error, power, levels not tested, excluded rows."""
     overall = result.overall
     lines = []
     if result.tested:

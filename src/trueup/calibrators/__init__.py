@@ -1,1 +1,1 @@
-"""Calibrators: estimators that fit a correction, and the Model that fitting one yields."""
+"""Calibrators: scikit-learn estimators that fit a correction of predictions, and the Model that is the result of a fit."""

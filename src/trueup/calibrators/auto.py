@@ -1,4 +1,4 @@
-"""Auto: the simplest method whose held-out loss is within noise of the best; no correction at all is one of them."""
+"""Auto: choose the simplest method, which may be no correction, whose held-out loss is within noise of the lowest."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def compare_losses(losses: FloatArray, best: FloatArray, weight: FloatArray | No
 
 
 def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> tuple[int, int]:
-    """Return the indices of the first (simplest) candidate that ties with the best, and of the best, of lowest mean loss.
+    """Return the index of the first (simplest) candidate that ties with the best, and that of the best (lowest mean loss).
 
-    The one-standard-error rule, Breiman et al. (1984), section 3.4.3, with the error of the paired difference.
+    This is the one-standard-error rule of Breiman et al. (1984), section 3.4.3, with the error of the paired difference.
     """
     means = [float(np.average(row_losses, weights=weight)) for row_losses in losses]
     best = int(np.argmin(means))
@@ -91,7 +91,7 @@ def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One method and its evaluation."""
+    """One method that was evaluated: its loss, and its differences from no correction and from the best method."""
 
     name: str  # as in ``methods``; a second method of the same class has a 2 after it
     title: str  # as in a sentence
@@ -143,7 +143,7 @@ class Choice:
 
 
 def explain_choice(candidates: Sequence[Candidate], best: int, before: float, measure: str) -> str:
-    """Return one sentence on which method was chosen and why; ``before`` is the loss of the uncorrected scores."""
+    """Return why a method was chosen; ``best`` is the index of the lowest loss, ``before`` the loss without correction."""
     number, chosen = next((number, item) for number, item in enumerate(candidates) if item.chosen)
     within_error = chosen.behind <= chosen.behind_error
     if chosen.name == IDENTITY:
@@ -169,7 +169,7 @@ def explain_choice(candidates: Sequence[Candidate], best: int, before: float, me
 class Auto(FeatureCalibrator):
     """Choose the method: the simplest whose held-out loss is within noise of the best, which may be no correction at all.
 
-    Every method is fitted on the rows outside each fold, its own stopping rule included, and evaluated on the fold by log
+    Every method, with its own stopping rule, is fitted on the rows outside each fold, and evaluated on the fold by log
     loss, or squared error for real outcomes. The simplest whose loss is within one standard error of the lowest (the error
     of the difference, row by row) is then fitted to all rows. `choice_` has the chosen method and the reason.
 
@@ -210,10 +210,10 @@ class Auto(FeatureCalibrator):
     model_ : Model
         The fitted model, which is saved and shipped.
     history_ : History
-        That of the chosen method on all rows. A curve of the score without a stopping rule has the losses of the choice.
+        The history of the chosen method on all rows; a curve without a stopping rule has its cross-validated losses.
     held_out_, held_out_rows_, held_out_before_
-        As in `trueup.MCGrad`, of the chosen method on all rows; if that holds no rows out, a curve of the score and
-        identity have the rows of the choice.
+        As in `trueup.MCGrad`, of the chosen method on all rows; for identity and for a curve of the score without a
+        stopping rule, the folds that the methods were evaluated on.
 
     Notes
     -----
@@ -249,7 +249,7 @@ class Auto(FeatureCalibrator):
     threads: int | None = None
 
     def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
-        """Fit the calibrator to a Table, as `fit` does to a frame."""
+        """Fit on a Table, as `fit` does on a frame; ``progress(done, most)`` is called after each evaluation."""
         super().fit_table(table, progress)
         chosen = next((item.title for item in self.choice_.candidates if item.chosen), self.choice_.method)
         self.model_ = replace(self.model_, about=replace(self.model_.about, method=f"Auto: {chosen}"))
@@ -286,7 +286,7 @@ class Auto(FeatureCalibrator):
         return fitted
 
     def _choose(self, table: Table, methods: list[_Method], folds: list[Split], progress: Any) -> tuple[Choice, float]:
-        """Evaluate every method on every fold; return the choice, and the loss of the uncorrected scores."""
+        """Evaluate the methods fold by fold, and drop poor ones; return the choice, and the loss of uncorrected scores."""
         base, rows, workers = _Method(IDENTITY, IDENTITY, None), np.zeros(0, np.int64), Workers(self.threads)
         for number, fold in enumerate(folds):
             train, held = table.take(fold.train), table.take(fold.valid)
@@ -348,7 +348,7 @@ class Auto(FeatureCalibrator):
 
 @dataclass(eq=False)
 class _Method:
-    """A method, and the losses of the rows of each fold it was evaluated on; identity has no calibrator."""
+    """A method to choose from, and its losses on each fold so far; ``calibrator`` is None for no correction."""
 
     name: str
     title: str
@@ -370,12 +370,12 @@ class _Method:
 
     @property
     def losses(self) -> FloatArray:
-        """The losses of all rows so far."""
+        """The losses of the rows of all folds so far, concatenated."""
         return np.concatenate(self.fold_losses)
 
 
 def _fit_chosen(table: Table, winner: _Method, choice: Choice, before: float) -> tuple[FitResult, Choice]:
-    """Fit the chosen method to all rows, and add the reason of the choice to its history."""
+    """Fit the method ``winner`` to all rows; return the result, with the reason in its history, and the updated choice."""
     base = (before, 0.0, 0.0)
     evaluated_on = stopping.evaluation_rows(CrossValidation() if choice.candidates else None)
     if winner.calibrator is None:
@@ -396,7 +396,7 @@ def _fit_chosen(table: Table, winner: _Method, choice: Choice, before: float) ->
 
 
 def _make_calibrator(item: Any) -> Calibrator | None:
-    """Return an unfitted calibrator by name, or a clone; None for "identity"."""
+    """Return an unfitted calibrator for an item of ``methods``, a name or a calibrator; None for "identity"."""
     if isinstance(item, str):
         if item not in NAMES:
             close = get_close_matches(item.lower(), NAMES, 1)

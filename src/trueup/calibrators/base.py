@@ -1,4 +1,4 @@
-"""The scikit-learn interface of every calibrator: roles as constructor parameters, fit, predict, and the fitted Model."""
+"""The base class of all calibrators, with the scikit-learn interface: constructor parameters, fit, predict and score."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENGINES = ("auto", "local", "spark", "dask")
 
 
 class FitResult(NamedTuple):
-    """What `Calibrator._fit_map` returns: the fitted map, its history, and scores that were computed on the way."""
+    """What `Calibrator._fit_map` returns: the fitted `Map`, the history of its rounds, and scores known from the fit."""
 
     map: Map
     history: History
@@ -47,7 +47,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     """Base class of all calibrators; a subclass defines its parameters and ``_fit_map``.
 
     The parameters ``prediction``, ``features``, ``task``, ``categorical``, ``classes`` and ``unlabelled`` have the same
-    meaning in all of them; see `trueup.MCGrad`.
+    meaning in all calibrators; see `trueup.MCGrad`.
     """
 
     prediction: Any
@@ -91,7 +91,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
-        """Fit the correction on a Table, as `fit` does on a frame."""
+        """Fit on a Table, as `fit` does on a frame; ``progress(done, most)`` may be called with the number of steps."""
         result = self._fit_map(table, progress)
         self._set_model(table, result, len(table))
         if result.on_success is not None:
@@ -99,7 +99,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _set_model(self, table: Table, result: FitResult, rows: int) -> None:
-        """Set the fitted attributes; ``table`` may be a sample of the training rows, of which there are ``rows``."""
+        """Set the fitted attributes from ``result``; ``table`` has the ``rows`` training rows, or a sample of them."""
         today = dt.datetime.now(dt.UTC).date().isoformat()
         about = FitRecord(type(self).__name__, self._json_parameters(), rows, today, version("trueup"))
         fitted, after = result.map, result.after
@@ -115,7 +115,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
 
     def _check_engine(self, X: Any) -> str | None:
-        """Return the engine that holds X, None if in memory; raise if ``engine`` or this calibrator excludes it."""
+        """Return what holds X: "scan", "spark", "dask", or None for memory; raise if this calibrator does not take it."""
         found = engine_of(X)
         check_choice("engine", self.engine, ENGINES)
         if self.engine in ("spark", "dask"):
@@ -136,23 +136,23 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return found
 
     def _fit_partitioned(self, partitions: PartitionedTable) -> None:
-        """Fit on partitioned rows; implemented by calibrators that support it."""
+        """Fit on rows in partitions (files, Spark, Dask); only calibrators that can do so override it."""
         raise NotImplementedError
 
     def predict(self, X: Any) -> FloatArray:
-        """Correct the predictions of a frame: shape (n,), or (n, k) for k classes."""
+        """Return the corrected predictions of a frame, shape (n,), or (n, k) for k classes."""
         return self._fitted().predict(X)
 
     def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
-        """Correct the prediction of one ``row``, a mapping of names to values; an absent feature counts as missing."""
+        """Return the corrected prediction of one ``row``, column names to values; an absent feature counts as missing."""
         return self._fitted().predict_one(row)
 
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
-        """Return what was corrected; or, for one row (a mapping), which conditions changed its score and by how much."""
+        """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score."""
         return self._fitted().explain(row)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return minus the mean loss of the corrected predictions, so that larger is better: log loss or squared error.
+        """Return minus the mean log loss (squared error for real outcomes) of corrected predictions: larger is better.
 
         Grid search and cross-validation use it unless another scoring is named.
         """
@@ -184,11 +184,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _base_scores(self, table: Table, fitted: Map) -> FloatArray:  # noqa: ARG002
-        """Return the scores before the correction: the prediction, unless a subclass starts from something else."""
+        """Return the scores before the correction: the prediction, or what a subclass starts from without a prediction."""
         return table.prediction
 
     def _split_rows(self, table: Table) -> tuple[Table, list[Split]]:
-        """Split rows by ``stopping``; return the table, with the rows of a `Validation` appended, and the splits."""
+        """Split rows by ``stopping``; return the table, with any rows of a `Validation` appended, and the splits."""
         stopping.check_row_count(table)
         if self.stopping is None:
             return table, stopping.hold_out_last(len(table))
@@ -217,7 +217,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
-        """Validate all parameters and fit the map."""
+        """Validate all parameters and fit the map to the rows of ``table``; ``progress`` is that of `fit_table`."""
 
     def _fitted(self) -> Model:
         try:
@@ -234,7 +234,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class FeatureCalibrator(Calibrator):
-    """Base class of calibrators that read features: the parameters that assign a role to each column."""
+    """Base class of calibrators that use features, with the parameters that name the columns of X and their roles."""
 
     prediction: Any = None
     features: Any = None
@@ -246,7 +246,7 @@ class FeatureCalibrator(Calibrator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SegmentCalibrator(FeatureCalibrator):
-    """Base class of calibrators that correct segments, with the parameters they share."""
+    """Base class of MCGrad, DepthTwo and LSBoost, with shared parameters: the stopping rule, the seed and threads."""
 
     stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
     classes = None

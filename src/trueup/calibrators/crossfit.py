@@ -31,13 +31,13 @@ SEED = 0
 
 @dataclass(frozen=True)
 class ScoreReader:
-    """How scores are read from a fitted estimator: one row of scores per row of X."""
+    """Reads the scores of rows from a fitted estimator by its ``method``, with columns in the order of ``classes``."""
 
     method: str  # "predict_proba", "decision_function" or "predict"
     classes: AnyArray | None = None  # ascending; those a model does not know have probability 0, or margin -inf
 
     def read(self, model: Any, X: Any) -> FloatArray:
-        """Return the scores of X by a fitted estimator: a column per class, or one for two-class margins and regressors."""
+        """Return the scores of X by ``model``: a column per class; a single one for two-class margins and regressors."""
         scores = np.asarray(getattr(model, self.method)(X))
         if self.classes is None:
             if scores.ndim != 1 and scores.size != len(scores):
@@ -66,7 +66,7 @@ class ScoreReader:
         return self._align(np.column_stack([-margins, margins]) if len(own) == 2 else margins, own, -np.inf)
 
     def constant(self, label: Any, rows: int) -> FloatArray:
-        """Return the scores of a model that was trained on the class ``label`` alone, for this many rows."""
+        """Return the scores of ``rows`` rows by a model that was trained on the class ``label`` alone."""
         assert self.classes is not None
         if self.method == "predict_proba":
             return self._align(np.ones((rows, 1)), np.array([label]), 0.0)
@@ -95,7 +95,7 @@ class MarginCurve:
         self.low, self.high = low - reach, high + reach
 
     def __call__(self, margins: FloatArray) -> FloatArray:
-        """Return the probability of each class."""
+        """Return the probability of each class, shape (n, classes), of rows with these margins."""
         p = np.zeros((len(margins), self.classes))
         p[:, self.model.classes_] = self.model.predict_proba(np.clip(margins, self.low, self.high) / self.unit)
         return p
@@ -117,7 +117,7 @@ def check_cv_parameter(cv: Any) -> None:
 
 
 def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray, split_params: Mapping[str, Any]) -> Folds:
-    """Return (train, test) indices per fold: ``rows`` divided by ``cv``, stratified by ``strata`` if it is an integer."""
+    """Return (train, test) indices per fold: ``rows`` split by ``cv``; an integer ``cv`` stratifies them by ``strata``."""
     if isinstance(cv, (int, np.integer)):
         content = _row_content(X, rows) or [np.arange(len(rows)) * 1.0]
         fold = assign_folds(content, strata, int(cv), SEED)
@@ -150,7 +150,7 @@ def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray
 
 
 def _read_split(split: Any, counted: BoolArray) -> tuple[IntArray, IntArray]:
-    """Return the training and test rows of a split, without rows of weight 0, which the mask ``counted`` leaves out."""
+    """Return the training and test indices of a split, without rows of weight 0, which are False in ``counted``."""
     sides = [np.asarray(side) for side in split] if isinstance(split, (tuple, list, np.ndarray)) else []
     numbers = [
         side.ndim == 1 and (side.dtype.kind in "iu" or not side.size) and ((side >= 0) & (side < len(counted))).all()
@@ -170,7 +170,7 @@ def _read_split(split: Any, counted: BoolArray) -> tuple[IntArray, IntArray]:
 def fit_and_predict(
     estimator: Any, X: Any, y: AnyArray, fold: tuple[IntArray, IntArray], reader: ScoreReader, params: Mapping[str, Any]
 ) -> FloatArray:
-    """Fit an estimator on the training rows of a fold, and return its scores of the test rows."""
+    """Fit an estimator on the training rows of ``fold``, a pair (train, test), and return its scores of the test rows."""
     train, test = fold
     own = y[train]
     if reader.classes is not None and (own == own[0]).all():
@@ -180,14 +180,14 @@ def fit_and_predict(
 
 
 def take_rows(X: Any, rows: IntArray, total: int | None = None) -> Any:
-    """Return the given rows of X, a frame, array or sparse matrix; X itself if these are all its ``total`` rows."""
+    """Return the ``rows`` of X, a frame, array or sparse matrix; X itself if their number is ``total``."""
     if len(rows) == total:
         return X
     return X.take(rows) if hasattr(X, "column_names") else _safe_indexing(X, rows)  # pyarrow; anything else
 
 
 def _row_content(X: Any, rows: IntArray) -> list[AnyArray]:
-    """Return the readable columns of X at these rows, to assign folds by content; for a sparse X one number per row."""
+    """Return the ``rows`` of all columns of X that can be read, to assign folds by; one number per row of a sparse X."""
     if issparse(X):
         # One number per row that depends on its entries alone: a fixed random combination of them.
         sparse = take_rows(X, rows).tocsr(copy=True)
@@ -206,20 +206,20 @@ def _row_content(X: Any, rows: IntArray) -> list[AnyArray]:
 
 @dataclass(frozen=True)
 class CalibratorColumns:
-    """The columns that the calibrator is fitted on: keys of features in X by name, and unused names for predictions."""
+    """The columns that a calibrator is fitted on: features (name to key in X), and unused names for the predictions."""
 
     features: Mapping[str, Hashable]
     prediction: tuple[str, ...]
 
     def extract(self, X: Any, scores: FloatArray) -> dict[str, Any]:
-        """Return predictions and features as a dict of columns."""
+        """Return the ``scores`` as prediction columns and the features of X, as a dict of columns."""
         X = _as_array(X)
         columns = {name: _column(X, key) for name, key in self.features.items()}
         return {**dict(zip(self.prediction, scores.T, strict=True)), **columns}
 
 
 def choose_columns(X: Any, y: FloatArray, task: Task, features: Any, predictions: Sequence[str]) -> CalibratorColumns:
-    """Choose the columns that the calibrator is fitted on; by default all that can be read, none of a sparse matrix."""
+    """Choose the columns that the calibrator is fitted on: ``features`` or, if None, all usable ones (none if sparse)."""
     keys = column_keys(X)
     if features is not None:
         names = find_columns(features, X, "feature")
@@ -279,7 +279,7 @@ def _as_array(X: Any) -> Any:
 
 
 def find_columns(given: Any, X: Any, role: str) -> list[str]:
-    """Return the names of the columns of X that are given by name or position, one or several; raise if one is unknown."""
+    """Return the names of the columns of X ``given`` by name or position, one or several; raise if one is unknown."""
     keys, names = column_keys(X), []
     single = isinstance(given, (str, int, np.integer)) or (isinstance(given, tuple) and str(given) in keys)
     for name in [given] if single else given:

@@ -132,7 +132,7 @@ class Saturation:
         return f"not saturated: {finding}; use deeper trees: tu.MCGrad(depth=4, feature_fraction=1.0)"
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return the bound at 10, 20, 50 and 100 levels, as a frame of the library of ``like``; else a dict of arrays."""
+        """Return the bound at 10, 20, 50, 100 levels, as a frame of the library of ``like``; else a dict of arrays."""
         columns = {
             "levels": np.array(LEVEL_COUNTS),
             "rounding": np.array([self.rounding(m) for m in LEVEL_COUNTS]),
@@ -161,7 +161,7 @@ def measure_saturation(
 
     ``second`` and ``deeper`` have the scores after such a pass, an array per learning rate, that of the best rate first.
     The gain is that of the best rate. Its standard error is the largest over all rates: that of the best rate alone is
-    too small if this rate hardly changes scores.
+    too small if this rate hardly changes scores. ``real`` outcomes are divided by their standard deviation.
     """
     unit = span = 1.0
     if real:
@@ -394,14 +394,14 @@ class _RateFit:
         return scores.copy() if self.bounds is None else np.clip(scores, *self.bounds)
 
     def improves_on(self, other: _RateFit) -> bool:
-        """Return whether this lower rate, with its larger number of trees, is better than the next higher one."""
+        """Return whether this rate improves on a higher one by RATE_ERRORS standard errors and RATE_SHARE of its gain."""
         gain, error, _ = paired_gain(other.losses - self.losses, self.weight)
         total = self.base_loss - self.loss
         return total > 0 and gain > max(RATE_ERRORS * error, RATE_SHARE * total)
 
 
 def _find_bounds(scores: FloatArray, y: FloatArray, weight: FloatArray | None) -> tuple[float, float]:
-    """Return the bounds to clip probabilities to: sums of trees may fall below 0 where the true probability is small.
+    """Return the lowest and the highest probability to clip to, since sums of trees may leave [0, 1].
 
     The lower bound (the upper one likewise) minimises the log loss of the clipped held-out rows plus that of one event at
     the bound: rows without an event do not prove a probability of 0. Candidates are those BOUNDS for which at least

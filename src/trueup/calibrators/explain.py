@@ -42,7 +42,7 @@ ZERO_THRESHOLD = 1e-30  # LightGBM separates 0 by a threshold of 1e-35
 
 @dataclass(frozen=True)
 class Correction:
-    """One segment that the model corrected."""
+    """One segment that the model corrected, with its mean scores before and after, and its mean outcome."""
 
     segment: str  # "country=BR & device=tv", or "all rows"
     low: float  # the range of base scores, closed at both ends
@@ -78,7 +78,7 @@ class Explanation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
-        """Restore an explanation from plain data."""
+        """Restore an explanation from what `to_dict` returned."""
         names = {"moved": "mean_change", "accounted": "explained_share"}
         fields = {names.get(name, name): value for name, value in data.items()}
         return cls(**{**fields, "corrections": tuple(Correction(**item) for item in data["corrections"])})
@@ -103,7 +103,7 @@ def shorten(text: str, width: int) -> str:
 
 @dataclass(frozen=True)
 class Contribution(Result):
-    """What one set of conditions added to a prediction."""
+    """What one set of conditions added to the logit of a prediction, or to the prediction itself."""
 
     condition: str  # "country=BR & 0.1 < prediction <= 0.3", or the rescaling
     change: float  # of the logit or of the prediction, by the scale of the explanation
@@ -112,7 +112,7 @@ class Contribution(Result):
 
 @dataclass(frozen=True)
 class RowExplanation(Result):
-    """The change of one prediction; the contributions to an output add up to the change of its logit."""
+    """The change of one prediction; the contributions to each class add up to its ``change``, on the given ``scale``."""
 
     before: float | tuple[float, ...]  # the prediction; one per class
     after: float | tuple[float, ...]
@@ -128,7 +128,7 @@ class RowExplanation(Result):
         return frame_like({**columns, "change": np.array([term.change for term in self.contributions])}, like)
 
     def lines(self) -> list[tuple[str, str, str]]:
-        """Return condition, classes and change of each contribution; equal changes of several classes share a line."""
+        """Return (condition, classes, change) per contribution, as texts; classes with equal changes share a line."""
         classes: dict[tuple[str, str], list[str]] = defaultdict(list)
         for term in self.contributions:
             classes[term.condition, f"{term.change:+.4f}"].append(term.output)
@@ -157,7 +157,7 @@ def explain_change(
     *,
     in_order: bool = False,
 ) -> RowExplanation:
-    """Return the explanation of a change from ``before`` to ``after``: largest contribution first, unless ``in_order``."""
+    """Explain the change from ``before`` to ``after``; contributions are sorted by size unless they are ``in_order``."""
     if change is None:
         start, end = (apply_link(np.array([values], np.float64), link)[0] for values in (before, after))
         change = (end - start).tolist()
@@ -173,7 +173,7 @@ def explain_change(
 def find_corrections(
     table: Table, tested: list[tuple[int, ...]], before: FloatArray, after: FloatArray, seed: int = 0
 ) -> Explanation:
-    """Find greedily the segments (features ``tested``, all scores or a fifth of them) that explain most squared change."""
+    """Find greedily the segments (of feature sets ``tested``; all scores or a fifth) that explain most squared change."""
     targets = [("", before, after, table.y)]
     if before.ndim > 1:
         targets = [
@@ -195,7 +195,7 @@ def find_corrections(
 
 
 class _MatchingPursuit:
-    """Matching pursuit over segments and score bands (Mallat & Zhang 1993, with indicators as the dictionary)."""
+    """Greedy explanation of changes by segments and score bands: matching pursuit (Mallat & Zhang 1993) over indicators."""
 
     def __init__(self, table: Table, sets: list[tuple[int, ...]], seed: int) -> None:
         self.sets, self.size, self.weight = sets, len(table), table.weight
@@ -215,7 +215,7 @@ class _MatchingPursuit:
         return np.ravel_multi_index([own.codes for own in columns], [len(own.labels) for own in columns])
 
     def run(self, label: str, p: FloatArray, q: FloatArray, y: FloatArray) -> tuple[list[tuple[Correction, float]], float]:
-        """Return the corrections of scores ``p`` to ``q``, each with the squared change it explains, and the total."""
+        """Return (correction, squared change explained) of scores ``p`` corrected to ``q``, and all squared change."""
         # Fifths of the scores, each closed on the right: the number of quantiles below each score.
         p, bands = np.ascontiguousarray(p), np.empty(len(p), np.int32)
         ranks = np.floor(np.arange(1, BANDS) / BANDS * (len(p) - 1)).astype(np.int64)
@@ -250,7 +250,7 @@ class _MatchingPursuit:
     def _correction(
         self, which: int, key: int, label: str, bands: Int32Array, scores: tuple[FloatArray, FloatArray, FloatArray]
     ) -> Correction:
-        """Return the correction of a segment, with figures of all rows; ``scores`` are before, after and the outcome."""
+        """Return the correction of cell ``key`` of feature set ``which``, from all rows; ``scores``: before, after, y."""
         place, band = divmod(key, BANDS + 1)
         features, code = self.sets[which], int(self.numbered[which][0][place])
         inside = bands == band if band < BANDS else np.ones(self.size, bool)
@@ -269,7 +269,7 @@ class _MatchingPursuit:
 
 
 def tested_together(forests: Sequence[Forest], features: int) -> list[tuple[int, ...]]:
-    """Return the sets of one or two features (not the prediction) that trees test together, the most important first."""
+    """Return sets of 1 or 2 of the first ``features`` features on one path to a leaf, by descending sum of |leaf value|."""
     size: Counter[tuple[int, ...]] = Counter()
     for forest in forests:
         feature, left, right = forest.feature.tolist(), forest.left.tolist(), forest.right.tolist()
@@ -288,20 +288,20 @@ def tested_together(forests: Sequence[Forest], features: int) -> list[tuple[int,
 
 
 class ConditionSum:
-    """The contributions of trees that test the same features, and the intervals that they test, narrowed per cascade."""
+    """Sums of leaf values of trees that test the same features, per output; intervals of these features per cascade."""
 
     def __init__(self) -> None:
         self.bounds: dict[tuple[int, int], tuple[float, float]] = {}
         self.sums: dict[int, float] = defaultdict(float)
 
     def narrow(self, path: Sequence[tuple[int, float, float]], cascade: int = 0) -> None:
-        """Intersect the intervals of a cascade with those of ``path``, (feature, low, high)."""
+        """Intersect the intervals of the model ``cascade`` (an index) with those of ``path``, (feature, low, high) each."""
         for feature, low, high in path:
             before = self.bounds.get((feature, cascade), (-np.inf, np.inf))
             self.bounds[feature, cascade] = (max(before[0], low), min(before[1], high))
 
     def interval(self, feature: int, *, own: bool = False) -> tuple[float, float]:
-        """Return the intersection of the intervals of all cascades; their union if each tests its ``own`` score."""
+        """Return the intersection of a feature's intervals over all cascades; the union if each tests its ``own`` score."""
         intervals = [bounds for (tested, _), bounds in self.bounds.items() if tested == feature]
         lows, highs = zip(*intervals, strict=True)
         return (min(lows), max(highs)) if own else (max(lows), min(highs))
@@ -309,7 +309,7 @@ class ConditionSum:
     def describe(
         self, schema: Schema, row: Sequence[float], names: Sequence[int], link: str = "", number: int = 0, scores: Any = ()
     ) -> str:
-        """Return the conditions that a row meets, as text: on features ``names``, or its ``scores`` after a round."""
+        """Return the conditions a row meets, as text: on features ``names``, or its ``scores`` after round ``number``."""
         texts = []
         for place in names:
             output = place - len(row)
@@ -322,7 +322,7 @@ class ConditionSum:
 
 
 def explain_rounds(before: Sequence[float], scores: Sequence[float]) -> RowExplanation:
-    """Explain a score by rounds: ``scores`` are those after 0, 1, ... rounds; ``before`` is the prediction, or empty."""
+    """Explain a score by round; ``scores`` are those after 0, 1, ... rounds, ``before`` is the prediction or empty."""
     start = float(before[0]) if before else scores[0]
     contributions = [Contribution(f"round {at}", scores[at] - scores[at - 1]) for at in range(1, len(scores))]
     if scores[0] != start:
@@ -332,7 +332,7 @@ def explain_rounds(before: Sequence[float], scores: Sequence[float]) -> RowExpla
 
 
 def follow_tree(forest: Forest, node: int, row: Sequence[float]) -> tuple[list[tuple[int, float, float]], float]:
-    """Follow a row down one tree: return the tested features with the interval of each branch, and the leaf value."""
+    """Follow a row down the tree with root ``node``; return (feature, low, high) per branch taken, and the leaf value."""
     path = []
     while node >= 0:
         feature, start, low, high = int(forest.feature[node]), int(forest.words_at[node]), -np.inf, np.inf
@@ -352,7 +352,7 @@ def follow_tree(forest: Forest, node: int, row: Sequence[float]) -> tuple[list[t
 
 
 def _feature_text(feature: Feature, value: float, bounds: tuple[float, float]) -> str:
-    """Return the condition on a feature that its value in a row meets, as text."""
+    """Return the condition that the ``value`` of a feature meets, as "country=BR", or as "age <= 30" by ``bounds``."""
     if feature.kind == "categorical" and 0 <= value < len(feature.levels):
         return f"{feature.name}={feature.levels[int(value)]}"
     if feature.kind == "categorical" or np.isnan(value):
@@ -361,7 +361,7 @@ def _feature_text(feature: Feature, value: float, bounds: tuple[float, float]) -
 
 
 def _score_text(name: str, bounds: tuple[float, float], value: float, link: str, number: int) -> str:
-    """Return the condition on the prediction, or on the score after round ``number``, that a row meets, as text."""
+    """Return the condition on the score after round ``number`` (0: prediction); ``bounds`` are on the scale of ``link``."""
     after = f" after round {number}" if number else ""
     if number and link == "softmax":
         return interval_text(f"log score of {name}{after}", *bounds, value, SCORES)  # normalised only at the end

@@ -60,7 +60,7 @@ class GroupIndex:
         return " & ".join(labels)
 
     def pack(self) -> tuple[list[Any], FloatArray]:
-        """Return a JSON entry per column (None for a category, whose bins are its levels), and all bin edges in turn."""
+        """Return a JSON entry per column (None for a category, whose bins are its levels), and all edges, concatenated."""
         entry = [
             None if binner.edges is None else {"edges": len(binner.edges), "labels": list(binner.labels)}
             for binner in self.binners
@@ -69,7 +69,7 @@ class GroupIndex:
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, edges: FloatArray, cells: IntArray) -> GroupIndex:
-        """Rebuild the index from its manifest entry, bin edges and combination numbers; validate all of them."""
+        """Rebuild the index from what `pack` returned and ``cells``; raise FileContentError if anything is invalid."""
         require(isinstance(entry, list) and len(entry) == len(schema.features), "the columns of groups are invalid")
         binners, start = [], 0
         for feature, stored in zip(schema.features, entry, strict=True):
@@ -101,7 +101,7 @@ class GroupIndex:
 
 
 def fit_binners(table: Table, bins: int) -> tuple[ColumnBinner, ...]:
-    """Fit a binner per feature of a table; each has a bin for missing values, so that it applies to any rows."""
+    """Fit a binner per feature of a table, with at most ``bins`` bins of a number, and a bin for missing values."""
     return tuple(
         fit_binner(feature, repeat_by_weight(table, feature.name), default_bins=bins, for_new_rows=True)
         for feature in table.schema.features
@@ -122,7 +122,7 @@ def fit_groups(table: Table, bins: int = DEFAULT_BINS) -> tuple[GroupIndex, IntA
 
 
 def _number_rows(binners: Sequence[ColumnBinner], columns: Iterable[AnyArray], rows: int) -> IntArray:
-    """Return the number of each row's combination of bins: bin codes are its digits, in mixed radix."""
+    """Number each row's combination of bins by the mixed-radix integer whose digits are the row's bin codes."""
     number = np.zeros(rows, np.int64)
     for binner, column in zip(binners, columns, strict=True):
         number = number * len(binner.labels) + binner.codes(column)

@@ -1,4 +1,4 @@
-"""The Model, an immutable schema and map: it is saved, shipped and called, without scikit-learn or LightGBM.
+"""The Model of a fitted calibrator: its schema (columns) and map (correction). It needs no scikit-learn or LightGBM.
 
 A map scores rows, describes and explains itself, and is stored in a file. A file may have been written by anybody:
 `Map.unpack` rejects whatever would make the scorer read outside its arrays.
@@ -40,7 +40,7 @@ class Map(ABC):
 
     @property
     def steps(self) -> int:
-        """Return the number of rounds or patches applied in sequence, 1 for curves; 0 leaves predictions unchanged."""
+        """Return the number of rounds or patches applied in sequence; 1 for curves and LoRe, 0 for `UnchangedMap`."""
         return 1
 
     @property
@@ -50,18 +50,18 @@ class Map(ABC):
 
     @abstractmethod
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Score rows: columns in the order of the schema, predictions (n,) or (n, outputs); return the same shape.
+        """Return corrected predictions, (n,) or (n, outputs) as ``prediction``; ``columns`` are features in schema order.
 
         The score of a row is bitwise independent of the other rows; the arguments are not modified.
         """
 
     def apply_table(self, table: Table, workers: Workers | None = None) -> FloatArray:
-        """Score the rows of a table."""
+        """Return the corrected predictions of the rows of a table."""
         return self.apply([table.columns[feature.name] for feature in table.schema.features], table.prediction, workers)
 
     @abstractmethod
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Score one row, shape (outputs,): codes and numbers in the order of the schema; bitwise equal to `apply`."""
+        """Return what `apply` returns for one row, shape (outputs,); ``row`` has codes and numbers in schema order."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -69,19 +69,19 @@ class Map(ABC):
 
     @abstractmethod
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
-        """Explain the change of one prediction."""
+        """Explain the change of one row's prediction; ``row`` has codes and numbers in the order of ``schema``."""
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """Return the sets of one or two features (positions in the schema) that are combined, most important first."""
+        """Return the feature sets (positions in the schema) in which explanations search for segments, in order."""
         return []
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry (JSON values) and the binary arrays by name."""
+        """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
         raise NotImplementedError
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> Self:
-        """Restore the map from its manifest entry and arrays; raise FileContentError if they are inconsistent."""
+        """Restore the map from what `pack` returned; raise FileContentError if it is invalid or does not fit ``schema``."""
         raise NotImplementedError
 
 
@@ -92,15 +92,15 @@ class UnchangedMap(Map):
     steps = 0
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:  # noqa: ARG002
-        """Copy the predictions."""
+        """Return a copy of the predictions."""
         return prediction.copy()
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:  # noqa: ARG002
-        """Copy the prediction."""
+        """Return a copy of the prediction of one row."""
         return np.array(prediction, np.float64)
 
     def describe(self) -> str:
-        """Return a text: the map leaves every score unchanged."""
+        """Return the text for `Info`: the map leaves every score unchanged."""
         return "leaves every score unchanged"
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
@@ -113,17 +113,17 @@ class UnchangedMap(Map):
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> UnchangedMap:  # noqa: ARG003
-        """Restore the map; there must be no arrays."""
+        """Return the map; raise FileContentError if there are arrays."""
         require(not blobs, "it has arrays that the manifest does not list")
         return cls()
 
 
 class FileContentError(Exception):
-    """The content of a file is not as trueup writes it; `trueup.load` turns it into a FileError with the path."""
+    """The content of a file is not as trueup writes it; `trueup.load` reports this error as a FileError with the path."""
 
 
 def require(condition: bool, message: str) -> None:  # noqa: FBT001
-    """Raise FileContentError unless the condition holds."""
+    """Raise FileContentError with ``message`` unless ``condition`` holds."""
     if not condition:
         raise FileContentError(message)
 
@@ -134,7 +134,7 @@ def is_integer(value: object) -> bool:
 
 
 def are_finite(*values: object) -> bool:
-    """Return whether all JSON values are finite numbers; JSON integers may be too large for a float."""
+    """Return whether all JSON values are finite numbers; an integer that is too large for a float is not."""
     try:
         return all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in values)
     except OverflowError:
@@ -152,7 +152,7 @@ def check_fields(*records: Any) -> None:
 
 
 def read_texts(value: Any, what: str) -> tuple[str, ...]:
-    """Return a JSON list of strings as a tuple; raise FileContentError if it is none, with ``what`` it should contain."""
+    """Return a JSON list of strings as a tuple; raise FileContentError, which names ``what`` it is, for any other value."""
     require(isinstance(value, list) and all(isinstance(text, str) for text in value), f"{what} must be texts")
     return tuple(value)
 
@@ -166,7 +166,7 @@ def pack_arrays(dtypes: Mapping[str, str], *arrays: AnyArray) -> dict[str, bytes
 
 
 def unpack_arrays(dtypes: Mapping[str, str], blobs: Mapping[str, bytes]) -> list[AnyArray]:
-    """Return copies of the named arrays in the byte order of this machine, in the order of ``dtypes``."""
+    """Return the arrays named in ``dtypes``, in that order, copied from ``blobs`` to the byte order of this machine."""
     stored = [np.frombuffer(blobs[name], np.dtype(dtype)) for name, dtype in dtypes.items()]
     return [array.astype(array.dtype.newbyteorder("=")) for array in stored]
 
@@ -225,7 +225,7 @@ class Info:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Schema and map of a fitted calibrator, immutable and thread-safe: ``predict`` a frame, ``predict_one`` a row.
+    """A fitted calibrator, immutable and thread-safe: ``predict`` corrects a frame, ``predict_one`` corrects one row.
 
     Attributes
     ----------
@@ -235,7 +235,7 @@ class Model:
     explanation : Explanation
     about : FitRecord
     file : tuple of int, or None
-        Format and bytes of the file it was loaded from.
+        Format number and size in bytes of the file that the model was loaded from.
     """
 
     schema: Schema
@@ -279,7 +279,7 @@ class Model:
         Parameters
         ----------
         row : mapping
-            Names to values; an absent feature is missing.
+            Column names to values; an absent feature counts as missing.
 
         Returns
         -------
@@ -289,7 +289,7 @@ class Model:
         return float(scores[0]) if len(scores) == 1 else scores
 
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
-        """Return what was corrected; or, for one row (a mapping), which conditions changed its score and by how much."""
+        """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score."""
         if row is None:
             return self.explanation
         if not isinstance(row, Mapping):
@@ -300,10 +300,10 @@ class Model:
         return self.map.explain_one(self.schema, *self._encode(row))
 
     def looks_like_training_data(self, before: FloatArray, after: FloatArray, weight: FloatArray | None = None) -> bool:
-        """Return whether scores may be those of the training rows: as many, and with the same mean change.
+        """Return whether scores may be those of the training rows: equal in number and in mean absolute change.
 
-        The mean absolute change is all a model stores of its rows, at full precision. A model that shifts every score by
-        the same amount has the same mean change on any rows, and always returns False.
+        A model stores the mean absolute change of its training rows at full precision. If every score changes by the same
+        amount, as it would on any rows, the result is False.
         """
         training = self.explanation
         if len(after) != self.about.rows or training.rows != len(after) or not training.mean_change:
@@ -314,7 +314,7 @@ class Model:
         return math.isclose(float(np.average(change, weights=weight)), training.mean_change, rel_tol=CHANGE_TOLERANCE)
 
     def info(self) -> Info:
-        """Return a summary: method, versions, roles, size, when and on how many rows it was fitted."""
+        """Return a summary: method, version, columns, losses, file size, and when and on how many rows it was fitted."""
         schema, about = self.schema, self.about
         file_format, size = self.file or (None, None)
         return Info(
@@ -336,7 +336,7 @@ class Model:
         return [(feature.name, encoder(feature)) for feature in self.schema.features]
 
     def _encode(self, row: Mapping[str, Any]) -> tuple[list[float], list[float]]:
-        """Return the codes and numbers of the features, and the predictions, of one row."""
+        """Return the features of one row (a level code or a number each) and its predictions; raise if they are invalid."""
         try:
             get = row.get
         except AttributeError:

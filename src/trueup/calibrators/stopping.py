@@ -51,7 +51,7 @@ class TaskLoss:
     measure: str  # its name in reports
 
     def apply_link(self, prediction: FloatArray) -> FloatArray:
-        """Transform predictions to the scale of the link, (n, outputs), clipped as in scoring."""
+        """Return predictions on the scale of the link, such as logits, (n, outputs); extreme probabilities are clipped."""
         return apply_link(prediction, self.link)
 
     def per_row(self, y: FloatArray, F: FloatArray) -> FloatArray:
@@ -66,7 +66,7 @@ class TaskLoss:
     def theta(
         self, y: FloatArray, F: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
     ) -> float:
-        """Return the factor of F that minimises the loss over the rows of all workers, by Newton's method in a bracket."""
+        """Return the factor of ``F``, in THETA_BOUNDS, of lowest loss over the rows of all workers, by Newton's method."""
         w = np.ones(len(y)) if weight is None else weight
         low, high = THETA_BOUNDS
         theta = 1.0
@@ -112,7 +112,7 @@ def task_loss(task: Task) -> TaskLoss:
 
 
 def apply_link(prediction: FloatArray, link: str) -> FloatArray:
-    """Transform predictions, (n,) or (n, outputs), to the scale of a link, (n, outputs), clipped as in scoring."""
+    """Return predictions on the scale of a link, such as logits, (n, outputs); extreme probabilities are clipped."""
     p = prediction[:, None] if prediction.ndim == 1 else prediction
     if link == "identity":
         return p.astype(np.float64)
@@ -153,7 +153,7 @@ class CrossValidation:
         The number of rounds without a gain after which the search stops.
     refit : bool
         Train once more on all rows, with the chosen numbers of rounds and trees, instead of averaging the fold models:
-        with 5 folds a fifth of the size, and slightly less accurate.
+        with 5 folds the model has a fifth of the size, and is slightly less accurate.
     """
 
     folds: int = 5
@@ -237,7 +237,7 @@ class History:
         trees: Sequence[int] = (),
         thetas: Sequence[float] = (),
     ) -> History:
-        """Build a history from (loss, gain, error) of the base score and of each round; other sequences are per round."""
+        """Build from (loss, gain, standard error) of the base score and each round; trees and thetas are per round."""
         rounds = [Round(0, 0, 1.0, evaluations[0][0], 0.0, 0.0, kept=True)]
         for number, evaluation in enumerate(evaluations[1:], start=1):
             count, theta = trees[number - 1] if trees else 0, thetas[number - 1] if thetas else 1.0
@@ -260,7 +260,7 @@ class History:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> History:
-        """Restore a history from plain data."""
+        """Restore a history from what `to_dict` returned."""
         fields = {**fields, "rounds": tuple(Round(**round_) for round_ in fields["rounds"])}
         if "judged_by" in fields:  # its name in the first files
             fields["evaluated_on"] = fields.pop("judged_by")
@@ -295,7 +295,7 @@ def choose_rounds(
     on_improvement: Callable[[], None] | None = None,
     communicator: Communicator = SINGLE_PROCESS,
 ) -> tuple[int, list[tuple[float, float, float]]]:
-    """Return the last round that lowered the loss significantly (0: none), and (loss, gain, error) of every round.
+    """Return the last round that lowered the loss significantly (0: none), and (loss, gain, standard error) per round.
 
     ``losses`` yields the losses of the evaluation rows, of the base score and then after each round; the next item is
     requested only while the search goes on. The gain of a round is over the best round before it. ``lowest`` chooses the
@@ -328,7 +328,7 @@ def choose_rounds(
 def describe_choice(
     chosen: int, evaluations: Sequence[tuple[float, float, float]], end: str, unchanged: str = "scores are left unchanged"
 ) -> str:
-    """Return the reason of a choice as text: the number of rounds, their held-out loss, and the ``end`` of the search."""
+    """Return a choice as text: rounds, held-out loss, why the search ended (``end``); ``unchanged`` if none is chosen."""
     if not chosen:
         return f"no round lowered the held-out loss significantly; {unchanged}"
     return f"{count_rounds(chosen)}: held-out loss {evaluations[0][0]:.6g} -> {evaluations[chosen][0]:.6g}; {end}"
@@ -340,7 +340,7 @@ def count_rounds(count: int) -> str:
 
 
 def required_gain(errors: float, error: float, rows: float, base_loss: float) -> float:
-    """Return the gain a round must exceed: ``errors`` times its standard error ``error``, or more if ``rows`` are few."""
+    """Return the gain a round must exceed: ``errors`` standard errors ``error``, more if effective ``rows`` are few."""
     noise = errors * (1 + SMALL_SAMPLE_ROWS / (rows - 1)) * error if rows > 1 else math.inf
     return max(noise, MIN_RELATIVE_GAIN * abs(base_loss))
 
@@ -432,20 +432,20 @@ def split_rows(
 
 
 def check_row_count(table: Sized) -> None:
-    """Raise DataError if there are too few rows to fit."""
+    """Raise DataError if there are fewer than MIN_ROWS rows."""
     if len(table) < MIN_ROWS:
         raise DataError(f"{len(table)} rows are too few to fit a correction", hint=f"pass at least {MIN_ROWS} rows")
 
 
 def assign_folds(table: Table, count: int, seed: int) -> IntArray:
-    """Assign the rows of a table to folds by their content, stratified by the outcome of a binary task."""
+    """Return the fold of each row, from 0 to ``count - 1``, by its content; stratified by outcome if the task is binary."""
     strata = table.y if table.schema.task == "binary" else np.zeros(len(table))
     content, ties = row_content(table)
     return folds.assign_folds(content, strata, count, seed, ties)
 
 
 def row_content(table: Table) -> tuple[list[AnyArray], list[FloatArray]]:
-    """Return the columns that rows are hashed by (features, predictions), and those that order equal rows: y and weight."""
+    """Return the columns that rows are hashed by (features, predictions), and tie-breakers of equal rows: y and weight."""
     predictions = [table.prediction] if table.prediction.ndim == 1 else table.prediction.T
     ties = [table.y] if table.weight is None else [table.y, table.weight]
     return [*table.columns.values(), *predictions], ties
@@ -478,7 +478,7 @@ class HeldOut(NamedTuple):
 
 
 def collect_held_out(table: Table, rows: IntArray, scores: FloatArray) -> HeldOut | None:
-    """Return the held-out rows in the order of the table, with out-of-sample scores; None unless the task is binary."""
+    """Return the held-out ``rows`` in the order of the table, with out-of-sample ``scores``; None if not a binary task."""
     if table.schema.task != "binary":
         return None
     order = np.argsort(rows, kind="stable")
@@ -489,7 +489,7 @@ def collect_held_out(table: Table, rows: IntArray, scores: FloatArray) -> HeldOu
 
 
 def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss, stacklevel: int = 6) -> None:
-    """Warn if the base score is much better on the training rows than on the validation rows."""
+    """Warn if the base score has a much lower loss on the training rows ``table`` than on the validation rows ``held``."""
     if not table.schema.prediction:
         return
     losses = [loss.per_row(rows.y, loss.apply_link(rows.prediction)) for rows in (table, held)]
@@ -511,9 +511,9 @@ def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss, stacklevel: in
 
 
 def scale_weights(weight: FloatArray | None, rows: int, communicator: Communicator = SINGLE_PROCESS) -> FloatArray | None:
-    """Scale weights so that their sums count rows: unchanged if they are counts, else to sum to the effective sample size.
+    """Scale weights to count rows: row counts stay unchanged, others are scaled to add up to the effective sample size.
 
-    The first ``rows`` rows of each worker are training rows and determine the scale; the rest are validation rows.
+    This holds for the first ``rows`` rows of each worker; the rest, validation rows, are divided by their maximum.
     """
     if weight is None:
         return None
@@ -534,7 +534,7 @@ def are_row_counts(weight: FloatArray, communicator: Communicator = SINGLE_PROCE
 
 
 def repeat_by_weight(table: Table, name: str) -> AnyArray:
-    """Return the column ``name`` for quantile bins: if weights are counts of rows, each value as often as its weight."""
+    """Return the column ``name`` for quantile bins; if weights are row counts, each value is repeated that often."""
     column, weight = table.columns[name], table.weight
     if weight is None or not are_row_counts(weight) or (weight == weight[0]).all():
         return column

@@ -86,12 +86,12 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
-        """Explain what the calibrator corrected; or the change of one row, a mapping of its column names to values."""
+        """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score."""
         check_is_fitted(self)
         return self.calibrator_.explain(row)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata goes: to the estimator and, if ``cv`` is a splitter, to that."""
+        """Return the routing of metadata: to the estimator's ``fit`` and, if ``cv`` is a splitter, to its ``split``."""
         to_fit = MethodMapping().add(caller="fit", callee="fit")
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         router.add(estimator=self._estimator(), method_mapping=to_fit)
@@ -247,7 +247,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         return self.calibrator_.predict(self._columns_.extract(X, scores)).reshape(len(scores), -1)
 
     def _read_scores(self, X: Any) -> tuple[Any, FloatArray]:
-        """Validate X; return it and its uncorrected scores, which a logistic curve maps to probabilities if needed."""
+        """Validate X; return it and its uncorrected scores, mapped to probabilities by the logistic curve, if any."""
         check_is_fitted(self)
         if getattr(X, "ndim", 2) != 1:  # for one dimension the estimator has the better error message
             validate_data(self, X, reset=False, skip_check_array=True)
@@ -256,7 +256,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _read_outcome(self, y: AnyArray, weight: FloatArray | None) -> tuple[AnyArray, AnyArray, ScoreReader]:
-        """Validate y; return it, y as numbers (class indices for a classifier), and the reader of scores."""
+        """Validate y; return y, its values as numbers (class indices for a classifier), and the reader of scores."""
 
 
 @dataclass(eq=False, repr=False)
@@ -264,7 +264,7 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
     """Fit a classifier and correct its probabilities on every segment, as one scikit-learn classifier.
 
     The calibrator is fitted on out-of-fold predictions: each fold is predicted by a clone that was fitted on the others.
-    Then the classifier is fitted once more on all rows, and that one predicts.
+    The classifier that predicts is then fitted on all rows.
 
     Parameters
     ----------
@@ -277,15 +277,15 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
     cv : int, splitter, iterable of splits, or "prefit"
         The folds. A number assigns rows by their content, stratified by class, whatever their order; equal rows (up to
         ten) stay together. "prefit" uses a classifier that is already fitted, and fits the calibrator alone to its
-        predictions of X: rows it was not trained on. If such a model is cloned, as by a grid search, wrap the classifier
-        in scikit-learn's ``FrozenEstimator``.
+        predictions of X, which must not be its training rows. If such a model is cloned, as by a grid search, wrap the
+        classifier in scikit-learn's ``FrozenEstimator``.
     features : column names or positions, optional
         The columns of X that the calibrator may use. By default all that it can read: numbers, flags, texts, categories
         and dates; none of a sparse matrix. Named columns of a sparse matrix are made dense, the others never.
     method : {"auto", "predict_proba", "decision_function"}
         The method of the classifier; "auto" is the first that it has. Margins become probabilities by a logistic curve,
-        fitted to the same predictions as the calibrator. So do probabilities if an outcome occurred that had a probability
-        of 0, as with trees and nearest neighbours: `MCGrad` can hardly correct these.
+        fitted to the same predictions as the calibrator. If an outcome occurred that had a probability of 0, as with trees
+        and nearest neighbours, probabilities are mapped by such a curve too: `MCGrad` can hardly correct 0.
     n_jobs : int, optional
         Processes for the folds, as in scikit-learn.
 
@@ -296,7 +296,7 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
     calibrator_ : calibrator
         Fitted on the out-of-fold predictions. ``tu.save`` accepts it.
     held_out_, held_out_before_
-        Those of the calibrator, as in `trueup.MCGrad`: 1 is the second of two classes.
+        Held-out rows of the calibrator, as in `trueup.MCGrad`; outcome 1 is the second of two classes.
     classes_ : ndarray
     n_features_in_ : int
     feature_names_in_ : ndarray
@@ -309,9 +309,9 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
     price is that the calibrator is fitted on predictions of classifiers trained on fewer rows, four fifths of them with
     five folds. A class that the training rows of a fold lack has probability 0 there.
 
-    Rows of weight 0 are left out first. Weights go to the calibrator, and to the estimator if its ``fit`` accepts them;
-    with scikit-learn's metadata routing enabled, as it requests. A weight of 2 is equivalent to the row twice if
-    it is so for estimator and calibrator: for boosted trees approximately, whose folds depend on the digits of predictions.
+    Rows of weight 0 are left out first. Weights go to the calibrator, and to the estimator if its ``fit`` accepts them
+    (with scikit-learn's metadata routing, if it requests them). A row of weight 2 is equivalent to two equal rows if it is
+    so for estimator and calibrator; with boosted trees approximately, as folds depend on the digits of predictions.
 
     Examples
     --------
@@ -350,7 +350,7 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
         return self._read_scores(X)[1]
 
     def predict(self, X: Any) -> AnyArray:
-        """Return the class of the highest corrected probability."""
+        """Return the class of the highest corrected probability of each row."""
         p = self.predict_proba(X)
         labels: AnyArray = self.classes_[p.argmax(axis=1)]
         return labels
@@ -437,7 +437,7 @@ class CalibratedRegressor(RegressorMixin, CalibratedEstimator):  # type: ignore[
     _default_estimator = LinearRegression
 
     def predict(self, X: Any) -> FloatArray:
-        """Return the corrected forecast."""
+        """Return the corrected forecast of each row, shape (n,)."""
         X, scores = self._read_scores(X)
         return self._correct(X, scores)[:, 0]
 

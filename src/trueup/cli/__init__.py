@@ -80,7 +80,7 @@ def format_error(error: TrueupError, arguments: argparse.Namespace | None) -> st
 
 
 def _print_warnings() -> None:
-    """Print warnings of trueup as one line each, and leave all others as they are."""
+    """Set `warnings.showwarning` to print warnings of trueup on one line each; others are shown as before."""
     default = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

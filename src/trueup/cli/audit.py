@@ -76,7 +76,7 @@ class ScoreAudits(NamedTuple):
 
     @property
     def by_name(self) -> Audit | dict[str, Audit]:
-        """The audit or, if two are compared, both by name, that of --against first."""
+        """The audit or, if two predictions are compared, a dict of both audits by name, that of --against first."""
         return self.audit if self.other is None else {self.other_name: self.other, self.name: self.audit}
 
 
@@ -182,7 +182,7 @@ def _audit(
 
 
 def _check_scores(prediction: list[str], other: list[str], fix: Model | None, arguments: argparse.Namespace) -> None:
-    """Raise unless --against names as many columns as --prediction, but other ones, and those that --fix corrects."""
+    """Validate --against: as many columns as --prediction, none in common, and those that the model ``fix`` corrects."""
     if arguments.against is not None and len(other) != len(prediction):
         raise ArgumentError(
             f"--against must name as many columns as --prediction, {len(prediction)}; got {len(other)}",
@@ -199,7 +199,7 @@ def _check_scores(prediction: list[str], other: list[str], fix: Model | None, ar
 
 
 def _count_failing(audit: Audit, tolerance: float | None) -> int:
-    """Count significantly miscalibrated segments whose ECCE, at least the absolute mean error, exceeds the tolerance."""
+    """Count significantly miscalibrated segments with an ECCE (a bound of the absolute mean error) above ``tolerance``."""
     significant = audit.columns["p_adjusted"] <= audit.settings.alpha
     return int((significant & (audit.columns["ecce"] > (tolerance or 0.0))).sum())
 
@@ -274,7 +274,7 @@ def _comparison(audits: ScoreAudits) -> list[str | TextTable]:
 
 
 def find_exports(arguments: argparse.Namespace) -> list[Export]:
-    """Return the files to write; raise before the work if one cannot be written."""
+    """Return the files to write, as named by options; raise if one of them cannot be written."""
     exports = [Export(_kind(path), path) for path in arguments.output or ()]
     named = ((kind, getattr(arguments, option)) for option, kind in OPTIONS.items())
     exports += [Export(kind, path) for kind, path in named if path is not None]
@@ -323,7 +323,7 @@ def _write(export: Export, audits: ScoreAudits, arguments: argparse.Namespace) -
 
 
 def find_source(arguments: argparse.Namespace, progress: console.ProgressDisplay, fit: Sequence[str] = ()) -> Source:
-    """Return the names, sizes and digests of the files, and the command; ``fit`` are the words of a suggested fit."""
+    """Return name, size and digest of each input file, and the command; ``fit`` has the words of a suggested command."""
     paths = find_files(arguments.files).paths if arguments.files else []
     sizes = [path.stat().st_size for path in paths]
     files = []
@@ -348,7 +348,7 @@ def _digest(path: Path, progress: console.ProgressDisplay, done: int, total: int
 
 
 def shareable_command(words: Sequence[str]) -> str:
-    """Return a command without queries that may contain credentials, and without the path of the home directory."""
+    """Return ``words`` as a command line, without queries that may contain credentials and without the home directory."""
     shown = []
     for previous, word in zip(["", *words], words, strict=False):
         option = "--sql=" if word.startswith("--sql=") else ""

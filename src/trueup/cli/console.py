@@ -101,11 +101,11 @@ class ProgressDisplay:
         self._update(phase, 0, None)
 
     def step(self, done: int, total: int) -> None:
-        """Show how much of the phase is done."""
+        """Show that ``done`` of ``total`` steps of the phase are done."""
         self._update(self._phase, done, total or None)
 
     def counter(self) -> Callable[[int, int], None]:
-        """Return a ``progress`` function that counts the steps of all rounds, whose number is unknown in advance."""
+        """Return a function ``progress(done, total)`` that shows all steps so far; ``done`` starts again in each round."""
         before = last = 0
 
         def count(done: int, _: int) -> None:

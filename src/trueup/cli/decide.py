@@ -103,7 +103,7 @@ def _is_picture(path: str) -> bool:
 
 
 def _check_rows_output(path: str, arguments: argparse.Namespace) -> None:
-    """Raise if the extension is unknown, or if the column to be written exists."""
+    """Raise if the extension of ``path`` is unknown, or if the input has a column with the name of the new one."""
     try:
         format_to_write(path)
     except FileError as error:
@@ -151,7 +151,7 @@ def _read(arguments: argparse.Namespace, paths: Sequence[str] | None = None, out
 
 
 def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace) -> str:
-    """Write a picture or the rows, and return a line about it."""
+    """Write a picture or the rows with their actions, by the extension of ``path``; return a line that names the file."""
     if _is_picture(path):
         from trueup.reports.figures import draw_cost_curve
 
@@ -439,7 +439,7 @@ class DecisionText:
         return [TextTable(("threshold", "rows", "cost", ""), rows, ("rows",), bars=True)]
 
     def _segments(self, segments: SegmentCosts, top: int) -> list[str | TextTable]:
-        """Return a table of the ``top`` most expensive segments of some columns and their sum, and remarks."""
+        """Return a table of the ``top`` most expensive segments (with labelled rows, also the sum of all), and remarks."""
         error_costs, labelled = self.problem.error_costs, self.evaluation.labelled is not None
         actions = [ACT] if error_costs else [action.name for action in self.evaluation.rule.actions]
         ordered = sorted(segments.costs.items(), key=lambda item: (-item[1].estimate, item[0]))
@@ -542,7 +542,7 @@ class DecisionText:
         return plain
 
     def notes(self) -> Iterator[str]:
-        """Describe rows, costs, segments, rule and interval for --verbose."""
+        """Yield lines for --verbose on rows, costs, segments, rule and interval."""
         evaluation, cost, labelled = self.evaluation, self.cost, self.evaluation.labelled
         yield f"rows: {len(evaluation.table):,}, score {evaluation.prediction}"
         yield f"costs: {describe_problem(self.problem)}"

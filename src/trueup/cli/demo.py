@@ -83,7 +83,7 @@ def _audit(rows: dict[str, Any], phase: str, display: Callable[[], console.Progr
 
 
 def _comparison(before: Audit, after: Audit, rows: dict[str, Any], corrected: dict[str, Any]) -> list[str | TextTable]:
-    """Return a table of both audits and the loss of the true probabilities, and the segments still miscalibrated."""
+    """Return a table of the audits and log losses before and after the correction, and the segments still miscalibrated."""
     losses = [log_loss(rows["outcome"], scores) for scores in (rows["prediction"], corrected["prediction"], rows["truth"])]
     cells: list[tuple[str, ...]] = [
         ("significantly miscalibrated segments", f"{before.rejected:,}", f"{after.rejected:,}", ""),

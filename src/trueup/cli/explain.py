@@ -111,7 +111,7 @@ def _parse_row(text: str) -> dict[str, Any]:
 
 
 def _convert_row(row: dict[str, Any], model: Model) -> dict[str, Any]:
-    """Convert every value to the type of its column: numbers and dates may be given as text."""
+    """Return ``row`` with texts converted to numbers or dates where the columns of the model have that type."""
     for name in model.schema.prediction:
         if row.get(name) is None:
             hint = ROW_HINT.replace('"p"', f'"{name}"')

@@ -140,7 +140,7 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
 
 
 def find_class(method: str) -> Any:
-    """Return the calibrator class of a method; importing it takes a second for some."""
+    """Return the calibrator class of a method; the import takes a second for some methods."""
     return getattr(importlib.import_module("trueup"), METHODS[method])
 
 
@@ -156,7 +156,7 @@ def _parameters(calibrator: Any) -> Mapping[str, Any]:
 
 
 def feature_lists(arguments: argparse.Namespace) -> list[str] | None:
-    """Return --features or --by, the columns that the method reads besides the score; None means all without a role."""
+    """Return --features or --by, the columns that the method reads besides the score; None: all columns without a role."""
     method, by, features = arguments.method, arguments.by, arguments.features
     if method not in CURVES and (method != LORE or by is None):
         if by is not None:
@@ -179,7 +179,7 @@ def feature_lists(arguments: argparse.Namespace) -> list[str] | None:
 
 
 def make_calibrator(arguments: argparse.Namespace, schema: Schema, validation: Any = None) -> Any:
-    """Return the calibrator of a command, with the roles of the rows; ``validation`` is its stopping rule, if given."""
+    """Return the calibrator for a command, with the columns of ``schema``; ``validation`` may be its stopping rule."""
     method = arguments.method
     names = [feature.name for feature in schema.features]
     settings: dict[str, Any] = {
@@ -259,7 +259,7 @@ def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisp
 
 
 def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
-    """Read the validation rows with the columns of the training rows; None if there are none."""
+    """Read the validation rows with the columns of the training rows ``table``; return None without --validation."""
     if arguments.validation is None:
         return None
     from trueup.calibrators.stopping import Validation
@@ -280,7 +280,7 @@ def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
 
 
 def _check_differ(table: Table, scores: Any) -> None:
-    """Raise if all validation rows have the scores of training rows, and warn if most have."""
+    """Raise if the ``scores`` of all validation rows occur in training rows, and warn if most of them do."""
     training = np.unique(table.prediction.reshape(len(table), -1)[:, 0])
     if len(training) < MIN_DISTINCT_SHARE * len(table) or np.ma.getdata(scores).dtype.kind not in "fiu":
         return

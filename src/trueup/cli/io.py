@@ -40,7 +40,7 @@ MAX_LISTED_VALUES = 6
 
 
 class InputRows:
-    """The rows that a command reads, or those in ``paths``: finds columns named on the command line, and reads them."""
+    """Rows of the files or query of a command, or of the files ``paths``: finds columns by name, and reads them."""
 
     def __init__(self, arguments: argparse.Namespace, paths: Sequence[str] | None = None) -> None:
         self._arguments = arguments
@@ -73,7 +73,7 @@ class InputRows:
         return prediction
 
     def _find_roles(self, features: Sequence[str] | None, role: str) -> dict[str, Any]:
-        """Return the columns of all roles except the prediction; ``role`` names the features in messages."""
+        """Return columns by role, without the prediction (features as "by"), and settings; ``role`` is for messages."""
         arguments = self._arguments
         return {
             "outcome": self.find(arguments.outcome, "outcome"),
@@ -124,7 +124,7 @@ def split_names(lists: Sequence[str]) -> list[str]:
 
 
 def parse_bins(specs: Sequence[str] | None) -> dict[Any, Any]:
-    """Parse ``--bins``: specifications of single columns, and of all others under the key ``...``; edges stay text."""
+    """Parse ``--bins`` to a dict of bins by column, those of all other columns under the key ``...``; edges stay text."""
     bins: dict[Any, Any] = {...: DEFAULT_BINS}
     for spec in specs or ():
         name, equals, value = (part.strip() for part in spec.rpartition("="))
@@ -218,7 +218,7 @@ def replacing_file(path: str, *, example: str) -> Iterator[Path]:
 
 
 def write_rows(arguments: argparse.Namespace, path: str, make: MakeColumns, *, example: str, **settings: Any) -> int:
-    """Write the rows of a command, with columns added by ``make``, to a file that replaces ``path``; return the number."""
+    """Write the rows of a command, with columns by ``make``, to a file that replaces ``path``; return the row count."""
     settings |= {"sql": arguments.sql, "threads": arguments.threads, "written": format_to_write(path)}
     with replacing_file(path, example=example) as temporary:
         return add_columns(arguments.files or None, temporary, make, **settings)

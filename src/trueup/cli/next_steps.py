@@ -84,7 +84,7 @@ def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
 
 
 def _after_comparison(audits: ScoreAudits, arguments: argparse.Namespace, page: list[str]) -> list[str]:
-    """Suggest what to do after the audits of two scores of the same rows."""
+    """Suggest what to do after comparing two scores of the same rows; ``page`` has lines that suggest a page."""
     from trueup.reports.compare import compared_step
 
     assert audits.other is not None
@@ -106,7 +106,7 @@ def _after_comparison(audits: ScoreAudits, arguments: argparse.Namespace, page: 
 
 
 def predict_command(model: str, rows: str = "new.parquet") -> str:
-    """Return the command that corrects the scores of other rows."""
+    """Return the command that corrects the scores in the file ``rows`` by the model file ``model``."""
     return command("predict", model, rows, output="scored.parquet")
 
 
@@ -123,7 +123,7 @@ def after_fit(arguments: argparse.Namespace, model: Model) -> list[str]:
 
 
 def after_predict(arguments: argparse.Namespace, model: Model, names: list[str]) -> list[str]:
-    """Suggest to compare the corrected with the original scores once outcomes are known."""
+    """Suggest to compare the corrected scores ``names`` with the original ones once outcomes are known."""
     schema = model.schema
     if arguments.only or not schema.prediction or not schema.outcome:
         return []

@@ -1,4 +1,4 @@
-"""Output of commands: pages of text and tables, laid out for a terminal or as plain text, and what they contain."""
+"""Output of commands: pages of sentences and tables, laid out for a terminal or as plain text, and their contents."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def model_data(model: Model) -> dict[str, Any]:
 
 
 def table_notes(arguments: argparse.Namespace, table: Table, rows: int | None = None) -> Iterator[str]:
-    """Describe how the rows were read; ``rows`` is their number if the table is a sample."""
+    """Yield lines for --verbose on how the rows were read; ``rows`` is their number if the table is a sample."""
     schema = table.schema
     if arguments.task != "auto":
         reason = "given by --task"
@@ -225,7 +225,7 @@ def table_notes(arguments: argparse.Namespace, table: Table, rows: int | None = 
 
 
 def audit_notes(audit: Audit) -> Iterator[str]:
-    """Describe the bins, the tested segments and the adjustment."""
+    """Yield lines for --verbose on the bins, the tested segments and the adjustment of p-values."""
     for feature, labels in zip(audit.schema.features, audit.keys.labels, strict=False):
         if feature.kind != "categorical":
             shown = ", ".join(shorten(label) for label in labels[:MAX_BIN_LABELS])
@@ -241,7 +241,7 @@ def audit_notes(audit: Audit) -> Iterator[str]:
 
 
 def fit_notes(model: Model, calibrator: Any) -> Iterator[str]:
-    """Describe the parameters, the rounds and the stopping of a fit."""
+    """Yield lines for --verbose on the parameters, the rounds and the stopping of a fit."""
     history = model.history
     parameters = calibrator.get_params(deep=False)
     shown = {name: value for name, value in parameters.items() if name not in ("features", "by")}
@@ -259,7 +259,7 @@ def fit_notes(model: Model, calibrator: Any) -> Iterator[str]:
 
 
 def model_notes(model: Model) -> Iterator[str]:
-    """Describe a model and the columns it reads."""
+    """Yield lines for --verbose on a model and the columns it reads."""
     yield from repr(model.info()).splitlines()
     yield from _feature_notes(model.schema)
 

@@ -30,7 +30,7 @@ SWITCH: dict[str, Any] = {"action": "store_true"}
 
 
 def option(text: str, metavar: str | None = None, **settings: Any) -> dict[str, Any]:
-    """Return settings of an option. Positional arguments need no metavar: their key in OPTIONS, such as FILE, is shown."""
+    """Return keyword arguments of ``add_argument``; positionals omit metavar, since their key in OPTIONS (FILE) is used."""
     return {"help": text, **settings} if metavar is None else {"help": text, "metavar": metavar, **settings}
 
 

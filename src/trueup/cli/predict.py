@@ -103,7 +103,7 @@ def model_columns(model: Model) -> dict[str, list[str]]:
 
 
 def text_columns(schema: Schema) -> list[str]:
-    """Return the columns to read as text, so that 01234 stays as it is; booleans are not among them."""
+    """Return the categorical columns to read as text, so that 01234 stays as it is: all but those with boolean levels."""
     categorical = (feature for feature in schema.features if feature.kind == "categorical")
     return [feature.name for feature in categorical if not set(feature.levels) <= BOOLEAN_LEVELS]
 

@@ -1,1 +1,1 @@
-"""Rows in partitions: files larger than memory, Spark and Dask frames, and workers that fit on them together."""
+"""Rows in partitions: files larger than memory, Spark and Dask frames, and workers that jointly fit models on them."""

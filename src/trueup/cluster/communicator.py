@@ -1,7 +1,7 @@
 """Communication between workers that run at the same time: all-reduce of small arrays, and detection of lost workers.
 
-LightGBM's own sockets do not notice a peer that dies (a closed connection is read as nothing, for ever), and its metrics
-are those of one machine. So every worker has one more connection, to the worker of rank 0, which combines what all send.
+LightGBM's own sockets do not notice a peer that dies (reads of a closed connection return nothing, for ever), and its
+metrics are of the rows of one machine. So each worker has one more connection, to rank 0, which combines what all send.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Communicator:
         return result.reshape(np.shape(own))
 
     def _receive(self, peer: _Peer, kind: int, like: FloatArray) -> FloatArray:
-        """Return the array that a peer sent in this step."""
+        """Return the array that a peer sent in this step; its ``kind`` and its size, that of ``like``, must match."""
         message = peer.messages.get()
         if isinstance(message, str):
             raise LostWorkerError(message, missed=True)
@@ -236,7 +236,7 @@ class _Handshakes:
         self._lock = threading.Lock()
 
     def missing(self, *, abort: bool) -> list[str]:
-        """Return the numbers of the workers that are not connected; if none are, or to ``abort``, reject later ones."""
+        """Return the numbers of workers not yet connected; if there are none, or if ``abort``, reject later connections."""
         with self._lock:
             missing = [str(rank + 1) for rank in range(1, self._size) if rank not in self.connections]
             self._open = bool(missing) and not abort
@@ -245,7 +245,7 @@ class _Handshakes:
         return missing
 
     def add(self, connection: socket.socket) -> None:
-        """Read who connects, and keep the connection if it is a worker of this run."""
+        """Read the handshake of a connection, and keep the connection if it is from a worker of this run."""
         try:
             connection.settimeout(HANDSHAKE_SECONDS)
             magic, token, rank, size = HELLO.unpack(_read(connection, HELLO.size))
@@ -263,7 +263,7 @@ class _Handshakes:
 
 
 def _accept_workers(hub: tuple[str, int], size: int, token: bytes, timeouts: Timeouts) -> dict[int, socket.socket]:
-    """Listen until all other workers are connected."""
+    """Listen until all other workers are connected; return their connections by rank."""
     handshakes = _Handshakes(size, token)
     deadline = time.monotonic() + timeouts.connect
     with socket.create_server(hub) as server:

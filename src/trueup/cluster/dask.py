@@ -175,7 +175,7 @@ def active_client() -> Any:
 
 
 def check_workers() -> None:
-    """Raise if the workers of a cluster cannot import trueup: they would die of their first task, without a reason."""
+    """Raise if the workers of a cluster cannot import trueup: their first task would end them without an explanation."""
     client = active_client()
     if client is None:
         return
@@ -248,7 +248,7 @@ def _split(opaque: _Opaque, frame: Any, part: int) -> tuple[Any, Any]:
 
 
 def _call_on_records(opaque: _Opaque, records: Any, key: int) -> Any:
-    """Call the function on the records, in the order of the partitions that they come from; None if there are none."""
+    """Call the function on the records, in the order of the partitions they come from; return None without records."""
     return opaque.function(records.sort_values("part")["data"].tolist(), key) if len(records) else None
 
 
@@ -326,7 +326,7 @@ def _stop_check() -> Callable[[], bool]:
 
 
 def _wait_for_results(client: Any, tasks: Sequence[Any], homes: Sequence[str], job: WorkerJob) -> list[Any]:
-    """Wait until all tasks are finished; raise if one failed, or if its worker is gone, since it would wait for ever."""
+    """Return the results of all tasks; raise if one failed, or if its worker, of ``homes``, is gone: it would never end."""
     first_error: float | None = None
     while not all(task.status == "finished" for task in tasks):
         errors = [error for task in tasks if task.status == "error" and (error := _task_error(task)) is not None]

@@ -1,4 +1,4 @@
-"""Files larger than memory as partitions: rows are read in chunks, and spilled where a fit needs all of them."""
+"""Files larger than memory as partitions: rows are read in chunks, and spilled to disk if a fit needs all of them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def open_scan_partitions(scan: Scan, **roles: Any) -> contextlib.AbstractContext
 
 
 class ScanPartitions(ScanReader):
-    """Rows of files in partitions of 50,000: results per partition depend on the files, not on the memory budget."""
+    """Rows of files in partitions of 50,000 rows, so that results do not depend on the memory budget."""
 
     def map_reduce(self, work: Work[T], add: Add[T]) -> T:
-        """Call ``work`` with the Table and the number of each partition; add the results."""
+        """Return the sum by ``add`` of ``work(table, number)`` over all partitions, in their order."""
         total: T | None = None
         for number, table in enumerate(self.iter_partitions()):
             result = work(table, number)
@@ -43,7 +43,7 @@ class ScanPartitions(ScanReader):
         return total
 
     def run_workers(self, work: WorkerFunction[T]) -> T:
-        """Run ``work`` in this process, on all rows: columns are memory-mapped from files, which are written once."""
+        """Run ``work`` in this process on all rows; columns are memory-mapped from files that are written once."""
         table, sizes = self._mapped_table
         with _return_freed_memory():
             return work(table, sizes, SINGLE_PROCESS)

@@ -55,9 +55,9 @@ class ClusterFrame(ABC):
 
     @abstractmethod
     def map_reduce(self, work: Work[T], add: Add[T], columns: Sequence[str], *, ordered: bool = True) -> T:
-        """Call ``work`` with each partition that has rows (pyarrow or pandas) and its number; add results of neighbours.
+        """Return the sum by ``add`` of ``work(partition, number)``, on pyarrow or pandas; empty partitions may be skipped.
 
-        If the order of addition does not matter, pass ``ordered=False``: fewer results may be sent.
+        Results are added in a fixed order. If it does not matter, pass ``ordered=False``: fewer results may be sent.
         """
 
     def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
@@ -68,16 +68,16 @@ class ClusterFrame(ABC):
     def shuffle(self, split: Split[T], add: Add[T], columns: Sequence[str], partitions: int) -> tuple[T, ShuffledRecords]:
         """Call ``split`` on each partition, and move the records (bytes) it returns to the new partitions that it names.
 
-        It also returns a value for each partition; these are added in pairs of neighbours, and their sum is returned with
-        the new partitions, which are kept until they are closed.
+        ``split`` also returns a value per partition: their sum by ``add`` is returned with the new partitions, numbered
+        from 0 to ``partitions - 1``, which are kept until they are closed.
         """
 
     @abstractmethod
     def run_workers(self, prepare: Work[Table], work: WorkerFunction[T], columns: Sequence[str]) -> T:
         """Run ``work`` in workers that hold all partitions and run at the same time; return the result of rank 0.
 
-        Each worker calls ``work`` with the rows of its partitions, joined, the number of rows of each of these partitions,
-        and the communicator. A lost worker raises `LostWorkerError` within a minute.
+        ``prepare`` reads a partition as a Table. Each worker calls ``work`` with the joined Table of its partitions, the
+        number of rows of each, and the communicator. A lost worker raises `LostWorkerError` within a minute.
         """
 
 
@@ -86,7 +86,7 @@ class ShuffledRecords(ABC):
 
     @abstractmethod
     def map_reduce(self, work: Callable[[list[bytes], int], T], add: Add[T]) -> T:
-        """Call ``work`` on the records and the number of every partition that has some; add the results in their order.
+        """Call ``work`` on the records and the number of every partition that has records; add the results in that order.
 
         Records come as one item per partition of the frame that they were moved from, in its order.
         """
@@ -139,7 +139,7 @@ def open_partitions(data: Any, **options: Any) -> AbstractContextManager[Partiti
 def open_cluster_frame(
     frame: ClusterFrame, *, memory: int = DEFAULT_MEMORY, spill: Path | None = None, **roles: Any
 ) -> Iterator[FramePartitions]:
-    """Profile the columns of a cluster frame in one pass, which determines the schema."""
+    """Yield the partitions of a cluster frame, after one pass over its columns that determines the schema."""
     assigned = assign_roles(frame.names, **roles)
     profile = frame.map_reduce(partial(TableProfile.of, roles=assigned), plus, assigned.columns, ordered=False)
     schema, left_out = profile.describe(assigned)
@@ -151,7 +151,7 @@ def open_cluster_frame(
 
 @dataclass(frozen=True)
 class PartitionReader:
-    """Reads partitions as Tables of one schema; sent to the workers."""
+    """Reads partitions as Tables of one schema; it is sent to the workers."""
 
     schema: Schema
     roles: Roles
@@ -162,7 +162,7 @@ class PartitionReader:
         return replace(self.roles, features=tuple(feature.name for feature in self.schema.features)).columns
 
     def __call__(self, frame: Any, number: int) -> Table:
-        """Read the partition of this number."""
+        """Read ``frame``, the partition of this number, as a Table; it may be empty."""
         schema = self.schema
         if len(frame):
             return read_labelled(frame, schema, self.roles.unlabelled, RowPosition(0, number))
@@ -196,11 +196,11 @@ class FramePartitions:
         return self.profile.discrete_outcomes
 
     def map_reduce(self, work: Work[T], add: Add[T]) -> T:
-        """Call ``work`` with the Table and the number of each partition; add the results."""
+        """Return the sum by ``add`` of ``work(table, number)`` over all partitions."""
         return self.frame.map_reduce(partial(_read_and_call, self.reader, work), add, self.reader.columns)
 
     def shuffle(self, split: Split[T], add: Add[T], partitions: int) -> tuple[T, ShuffledRecords]:
-        """Move the records of the Table of every partition to new partitions; see `ClusterFrame.shuffle`."""
+        """Move the records that ``split`` makes of each Table to new partitions; see `ClusterFrame.shuffle`."""
         return self.frame.shuffle(partial(_read_and_call, self.reader, split), add, self.reader.columns, partitions)
 
     def iter_tables(self) -> Iterator[Table]:
@@ -221,7 +221,7 @@ class FramePartitions:
         return sample.columns[name], len(sample.keys) == self.profile.kept
 
     def distinct(self, name: str, limit: int, *, days: bool = False) -> FloatArray:
-        """Return the distinct values of a number or date column (``days`` rounds dates down), NaN if one is missing.
+        """Return the distinct values of a number or date column (``days`` rounds dates down), with NaN if one is missing.
 
         If there are more than ``limit``, only some are returned, but more than ``limit``.
         """
@@ -255,10 +255,10 @@ def _merge_distinct(limit: int, a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def predict_cluster_frame(model: Any, data: Any, threads: int | None = None) -> Any:
-    """Return predictions that are computed lazily, partition by partition, and equal those in memory.
+    """Return predictions that are computed lazily, partition by partition, and equal those of rows in memory.
 
-    Those of Spark are the frame with one more column per prediction, ``p_trueup`` for a prediction ``p``. Those of Dask are
-    a Series with the index of the frame, or a DataFrame with one column per class.
+    For Spark it is the frame with one more column per prediction, ``p_trueup`` for a prediction ``p``. For Dask it is a
+    Series with the index of the frame, or a DataFrame with one column per class.
     """
     engine = engine_of(data)
     assert engine is not None
@@ -271,7 +271,7 @@ def predict_cluster_frame(model: Any, data: Any, threads: int | None = None) -> 
 
 
 def predict_rows(model: Any, frame: Any, threads: int, position: RowPosition) -> FloatArray:
-    """Return the corrected predictions of some rows of a partition, one column per prediction."""
+    """Return the corrected predictions of rows of a partition, one column each; errors name ``position``."""
     size = len(model.schema.score_names)
     if not len(frame):
         return np.empty((0, size))
@@ -285,7 +285,7 @@ def required_columns(schema: Schema) -> list[str]:
 
 
 def check_columns(schema: Schema, empty: Any, untyped: Sequence[str]) -> None:
-    """Raise if the empty frame ``empty`` lacks a column of the schema or has another type; ``untyped`` ones may differ."""
+    """Raise if the empty frame ``empty`` lacks a column of the schema or has another type, except for ``untyped`` ones."""
     source = open_source(empty)
     read_like({key: np.empty(0) for key in source.keys}, schema)  # raises if a column is missing
     columns = {name: source.fetch(name) for name in required_columns(schema) if name not in untyped}

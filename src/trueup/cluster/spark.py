@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from trueup.cluster import worker
 from trueup.cluster.communicator import SILENT
 from trueup.cluster.partitions import (
     ClusterFrame,
@@ -31,15 +32,6 @@ from trueup.cluster.partitions import (
     predict_rows,
     require_engine,
     required_columns,
-)
-from trueup.cluster.worker import (
-    RESUME_HINT,
-    WorkerAddress,
-    WorkerJob,
-    local_address,
-    reserve_address,
-    root_cause,
-    run_worker,
 )
 from trueup.data.frame import RowPosition
 from trueup.data.spill import TableSpill
@@ -110,8 +102,8 @@ class SparkFrame(ClusterFrame):
     def shuffle(self, split: Split[T], add: Add[T], columns: Sequence[str], partitions: int) -> tuple[T, ShuffledRecords]:
         """Move the records that ``split`` returns, few large binary values, to new partitions; see `ClusterFrame.shuffle`.
 
-        Spark places them by a hash of their number, so that a task may hold several new partitions, or none. Small
-        partitions of the frame are read together, as long as every core has work: each Python task takes Spark some time.
+        Spark places records by a hash of their new partition, so that a task may hold several new partitions, or none.
+        Small partitions of the frame are read together, as long as every core has work, since Python tasks start slowly.
         """
         frame, types = self._select(columns)
         frame = frame.coalesce(max(partitions, self._max_tasks))
@@ -140,17 +132,17 @@ class SparkFrame(ClusterFrame):
         """
         frame = self.frame
         types = arrow_types(frame, columns)
-        with spark_errors(RESUME_HINT):
+        with spark_errors(worker.RESUME_HINT):
             partitions, workers, in_place = _worker_layout(frame)
             rows = frame.select(*map(quote_name, columns))
             if not in_place:
                 rows = _join_neighbours(rows, partitions, workers)
-            task = _WorkerTask(pickle.dumps(prepare), WorkerJob(pickle.dumps(work)), types, partitions, in_place)
+            task = _WorkerTask(pickle.dumps(prepare), worker.WorkerJob(pickle.dumps(work)), types, partitions, in_place)
             records = _collect_interruptible(rows.mapInArrow(task, RECORDS, barrier=True))
         results = [pickle.loads(record.data) for record in sorted(records, key=lambda record: record.key)]  # noqa: S301
         errors = [error for error, _ in results if error is not None]
         if errors:
-            raise root_cause(errors)
+            raise worker.root_cause(errors)
         return next(pickle.loads(result) for _, result in results if result is not None)  # type: ignore[no-any-return]  # noqa: S301
 
     @property
@@ -282,7 +274,7 @@ def _group_records(batches: Iterator[Any]) -> dict[int, list[tuple[int, bytes]]]
 def _map_task(
     work: Work[Any], types: dict[str, str], partitions: int | None, add: Add[Any] | None, batches: Iterator[Any]
 ) -> Iterator[Any]:
-    """Call ``work`` on every partition of a task, one after the other; add the results here if ``add`` is given."""
+    """Call ``work`` on every partition of a task, one after the other; add the results in the task if ``add`` is given."""
     total, last = None, -1
     for part, loaded in _batches_by_partition(batches):
         packed = pickle.dumps(_attempt(f"the work on partition {part}", _call_on_table, work, loaded, types, part))
@@ -329,7 +321,7 @@ def _split_task(split: Split[Any], types: dict[str, str], batches: Iterator[Any]
 
 
 def _map_records_task(work: Callable[[list[bytes], int], Any], partitions: int, batches: Iterator[Any]) -> Iterator[Any]:
-    """Call ``work`` on the records of each new partition of a task."""
+    """Call ``work`` on the records of each new partition of a task; yield its packed results."""
     for number, group in _group_records(batches).items():
         if number >= 0:
             packed = pickle.dumps(_attempt(f"the work on partition {number}", work, [data for _, data in group], number))
@@ -337,7 +329,7 @@ def _map_records_task(work: Callable[[list[bytes], int], Any], partitions: int, 
 
 
 def _attempt(what: str, function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
-    """Return whether a call succeeded, and its result or its error."""
+    """Return whether a call succeeded, and its result or its error, in which ``what`` names the call."""
     try:
         return True, function(*args)
     except TrueupError as error:
@@ -358,7 +350,7 @@ def _sum_packed(add: Add[Any], packed: Iterable[bytes]) -> bytes:
 
 
 def _sum_in_pairs(add: Add[T], values: Iterable[T]) -> T:
-    """Add neighbours in pairs, holding few values at a time."""
+    """Add neighbours in pairs, then the sums, holding about log2(n) values at a time."""
     stack: list[tuple[int, T]] = []
     for value in values:
         size, total = 1, value
@@ -412,7 +404,7 @@ def _worker_layout(frame: Any) -> tuple[int, int, bool]:
 
 
 def _count_slots(context: Any) -> int:
-    """Count the tasks that can run at once: what Spark itself compares to the tasks of a barrier stage."""
+    """Count the tasks that can run at once, a number that Spark compares with the tasks of a barrier stage."""
     spark = context._jsc.sc()
     profile = spark.resourceProfileManager().defaultResourceProfile()
     deadline = time.monotonic() + EXECUTOR_SECONDS
@@ -454,7 +446,7 @@ def _partition_keys(workers: int) -> list[int]:
     while len(keys) < workers:
         keys.setdefault(_spark_hash(key) % workers, key)
         key += 1
-    return [keys[worker] for worker in range(workers)]
+    return [keys[number] for number in range(workers)]
 
 
 def _spark_hash(key: int) -> int:
@@ -476,7 +468,7 @@ class _WorkerTask:
     """The task of a barrier stage: spill the rows, exchange addresses, run a worker."""
 
     prepare: bytes
-    job: WorkerJob
+    job: worker.WorkerJob
     types: dict[str, str]
     partitions: int
     in_place: bool
@@ -509,10 +501,12 @@ class _WorkerTask:
         if not all(addresses):
             raise LostWorkerError("another worker could not prepare its rows", missed=True)
         job = replace(self.job, threads=max(int(context.cpus()), 1))
-        return run_worker(spill, job, [WorkerAddress(**fields) for fields in addresses], rank)
+        return worker.run_worker(spill, job, [worker.WorkerAddress(**fields) for fields in addresses], rank)
 
-    def _spill_rows(self, spill: TableSpill, batches: Iterator[Any], rank: int, tasks: Sequence[Any]) -> WorkerAddress:
-        """Spill the rows, each partition by itself; return a reserved address."""
+    def _spill_rows(
+        self, spill: TableSpill, batches: Iterator[Any], rank: int, tasks: Sequence[Any]
+    ) -> worker.WorkerAddress:
+        """Spill the rows, each partition by itself; return the address that this worker has reserved."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -528,7 +522,7 @@ class _WorkerTask:
             for number in sorted(pc.unique(table[PART]).to_pylist()):
                 rows = table.filter(pc.equal(table[PART], number)).drop_columns([PART, HOME])
                 spill.add(prepare(rows, number))
-        return reserve_address(local_address(tasks[0].address.rsplit(":", 1)[0]))
+        return worker.reserve_address(worker.local_address(tasks[0].address.rsplit(":", 1)[0]))
 
 
 def predict_frame(model: Any, frame: Any, threads: int) -> Any:

@@ -46,7 +46,7 @@ CHILD_CODE = "import sys; from trueup.cluster.worker import run_child; run_child
 
 @dataclass(frozen=True)
 class WorkerAddress:
-    """The IPv4 address of a worker, free ports for LightGBM and the communicator, and a token; all use that of rank 0."""
+    """The IPv4 address of a worker, free ports for LightGBM and the communicator, and a token; rank 0's token is used."""
 
     host: str
     learner_port: int
@@ -56,7 +56,7 @@ class WorkerAddress:
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """What all workers run: a pickled function. The hint says what to do if a worker is lost."""
+    """What all workers run: a pickled function. ``hint`` is the advice in the error if a worker is lost."""
 
     work: bytes
     hint: str = RESUME_HINT
@@ -75,13 +75,13 @@ class WorkerAssignment:
 
 
 def reserve_address(host: str) -> WorkerAddress:
-    """Find two free ports of this machine. If another process takes one before it is used, the run fails."""
+    """Return an address with two free ports of this machine; if another process takes one before its use, the run fails."""
     with socket.create_server(("", 0)) as first, socket.create_server(("", 0)) as second:
         return WorkerAddress(host, first.getsockname()[1], second.getsockname()[1], secrets.token_hex(16))
 
 
 def local_address(host: str) -> str:
-    """Return the IPv4 address by which this machine reaches a host; LightGBM finds its own rank by this text."""
+    """Return the IPv4 address by which this machine reaches a host; LightGBM finds its own rank by this address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((socket.gethostbyname(host), 9))  # sends nothing
         return str(probe.getsockname()[0])
@@ -101,8 +101,8 @@ def run_worker(
 ) -> bytes | None:
     """Run the work on the rows of a spill in a child process, connected to the workers at the other addresses.
 
-    The caller closes the spill. ``is_stopped`` is called several times a second. Returns the pickled result if the rank
-    is 0.
+    The caller closes the spill. ``is_stopped`` is polled; if it returns true, the child is killed, and an error is raised.
+    Returns the pickled result if the rank is 0.
     """
     directory = spill.directory
     (directory / ASSIGNMENT_FILE).write_bytes(pickle.dumps(WorkerAssignment(job, tuple(addresses), rank, spill)))
@@ -124,7 +124,7 @@ def run_worker(
 
 
 def _child_environment(threads: int) -> dict[str, str]:
-    """Return the environment of a child: it can import what this process can, and uses no more than its cores."""
+    """Return the environment of a child: the import path of this process, and ``threads`` threads unless that is 0."""
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMEXPR_NUM_THREADS")
     counts = dict.fromkeys(variables, str(threads)) if threads else {}
@@ -135,7 +135,7 @@ def _child_environment(threads: int) -> dict[str, str]:
 def _wait_for_child(
     child: subprocess.Popen[bytes], heartbeat: Path, timeouts: Timeouts, is_stopped: Callable[[], bool]
 ) -> int:
-    """Wait for the child; return its exit status, STOPPED_STATUS, or SILENT_STATUS if it sends no heartbeat for long."""
+    """Return the exit status of the child, STOPPED_STATUS if ``is_stopped()``, or SILENT_STATUS if heartbeats stop."""
     last_seen, last_stamp = time.monotonic() + timeouts.connect, 0  # it may start slowly
     while True:
         try:
@@ -151,7 +151,7 @@ def _wait_for_child(
 
 
 def _child_error(status: int, directory: Path, rank: int, size: int, job: WorkerJob) -> Exception:
-    """Return the error of a child that failed; LightGBM aborts, or reports a socket, if a peer is gone."""
+    """Return the error of a child that failed; LightGBM aborts, or reports a socket error, if a peer is gone."""
     if status == RAISED:
         error: Exception = pickle.loads((directory / ERROR_FILE).read_bytes())  # noqa: S301, written by our own child
         if isinstance(error, LostWorkerError):
@@ -180,7 +180,7 @@ _exiting = threading.Lock()  # held while the directory is deleted, so that no o
 
 
 def run_child(directory: str) -> None:
-    """Run the assignment in a directory, and end this process; it also ends with its worker, and if another is lost."""
+    """Run the assignment in a directory, then end this process; it also ends if its worker ends, or if another is lost."""
     # The directory was created for this user alone, by the worker that started this process: it may be unpickled.
     assignment: WorkerAssignment = pickle.loads(Path(directory, ASSIGNMENT_FILE).read_bytes())  # noqa: S301
     threading.Thread(target=_exit_with_worker, args=(assignment,), daemon=True).start()
@@ -224,7 +224,7 @@ def _touch_heartbeat(assignment: WorkerAssignment) -> None:
 
 
 def _exit_with_worker(assignment: WorkerAssignment) -> None:
-    """End this process when its parent, the worker, ends: this closes the pipe to its standard input."""
+    """End this process when its parent, the worker, ends, which closes the pipe to the standard input of this process."""
     sys.stdin.buffer.read()
     with _exiting:
         assignment.spill.close()  # no other process deletes it

@@ -1,1 +1,1 @@
-"""Frames and files become checked columns, once."""
+"""Data: frames and files are read into Tables of validated NumPy columns."""

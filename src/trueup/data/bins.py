@@ -29,7 +29,7 @@ QUICK_ROWS = 1_000  # rows looked at first: most columns have too many distinct 
 
 @dataclass(frozen=True, eq=False)
 class ColumnBinner:
-    """Bins of one column, found on some rows and applied to any: the bin of a number is the count of edges up to it."""
+    """Bins of one column, fitted on some rows and applied to any; the bin of a number is how many edges are <= it."""
 
     name: str
     edges: AnyArray | None  # None for a categorical column, whose codes are its bins; with a unit, the periods with rows
@@ -38,7 +38,7 @@ class ColumnBinner:
     has_missing_bin: bool = True  # the last, for missing values and levels without a label
 
     def codes(self, column: AnyArray) -> Int32Array:
-        """Return the bin of every row; the column is one of a Table."""
+        """Return the bin of every row of a ``column`` of a Table."""
         missing_bin = len(self.labels) - 1
         if self.edges is None:
             codes = np.ascontiguousarray(column, np.int32)
@@ -65,7 +65,7 @@ class ColumnBinner:
 def fit_binner(
     feature: Feature, column: AnyArray, bins: Any = None, default_bins: int = DEFAULT_BINS, *, for_new_rows: bool = False
 ) -> ColumnBinner:
-    """Find the bins of a column: one per level, calendar period or distinct number, or quantile bins if these are many.
+    """Find the bins of a column: one per level, calendar period or distinct number; quantile bins for many numbers.
 
     ``bins`` is the user's choice for this column: a number of bins, their edges, or for dates a calendar period. Bins
     ``for_new_rows``, not known yet, always include one for missing values, and dates have quantile bins, since the periods
@@ -169,7 +169,7 @@ def _quantile_edges(values: FloatArray, count: int) -> FloatArray:
 
 
 def _next_edge(value: float, rest: FloatArray) -> float:
-    """Return an edge just above a value: the next integer, unless a value of ``rest`` lies before it, else that value."""
+    """Return the next larger value of ``rest`` (infinity if none), or ``value + 1`` if it is an integer and not larger."""
     above = rest[rest > value]
     if not len(above):
         return float("inf")
@@ -204,7 +204,7 @@ def calendar_unit(days: FloatArray) -> str:
 
 
 def _periods(column: FloatArray, missing: BoolArray, unit: str) -> IntArray:
-    """Return the number of the calendar period of every date since 1970; missing dates get that of 1970-01-01."""
+    """Return the calendar period of every date, counted from that of 1970-01-01; missing dates get 0."""
     days = np.floor(np.where(missing, 0.0, column)).astype(np.int64)
     if unit == "day":
         return days
@@ -255,7 +255,7 @@ def check_bins(columns: Collection[str], bins: int | Mapping[Any, Any]) -> int |
 
 
 def bins_for(name: str, bins: int | Mapping[Any, Any]) -> tuple[Any, int]:
-    """Return the user's choice of bins for the column ``name``, None without one, and the number of bins otherwise."""
+    """Return the user's choice of bins for the column ``name`` (None without one), and the default number of bins."""
     return (bins.get(name), bins.get(..., DEFAULT_BINS)) if isinstance(bins, Mapping) else (None, bins)
 
 
@@ -269,7 +269,7 @@ def segment_column(table: Table, feature: Feature, bins: int | Mapping[str, Any]
 def check_segments(
     table: Table, segments: Mapping[str, Any] | None, rows: int, taken: Collection[str]
 ) -> dict[str, BoolArray]:
-    """Validate the user's ``segments``, a mask of all ``rows`` input rows per name; return the masks of the rows kept."""
+    """Validate user ``segments``: masks of ``rows`` input rows by names not in ``taken``; return masks of the rows kept."""
     if segments is not None and not isinstance(segments, Mapping):
         raise ArgumentError(
             f"segments must be a dict of names and boolean arrays; got {type(segments).__name__}",

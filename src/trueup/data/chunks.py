@@ -69,7 +69,7 @@ class ChunkReader:
 
     @classmethod
     def open(cls, con: Any, rows: db.SqlRows, directory: Path | None = None, **more: Any) -> Self:
-        """Make rows readable by ranges: Parquet as it is, others as a copy, in the directory or in a table of DuckDB."""
+        """Return a reader of row ranges: of Parquet files in place, else of a copy in ``directory`` or a DuckDB table."""
         files = rows.files
         if files is not None and files.format == "parquet" and ROW_NUMBER not in map(str.lower, rows.names):
             sources = tuple(_parquet_source(con, rows, files._replace(paths=[path])) for path in files.paths)
@@ -105,7 +105,7 @@ class ChunkReader:
     def fetch(
         self, source: str, start: int, stop: int, on_unknown: Callable[[str, int, list[str]], None] | None = None
     ) -> dict[str, Any]:
-        """Read a range of rows; texts not in the vocabulary count as missing, and are reported to ``on_unknown``."""
+        """Read rows ``start`` to ``stop`` of a file; texts outside the vocabulary are missing; ``on_unknown`` gets them."""
         listed = [db.list_columns(self.values.values(), "r"), db.list_columns(self.texts.values(), "t"), "place"]
         query = f"SELECT {', '.join(filter(None, listed))} FROM {source} WHERE place >= {start} AND place < {stop}"
         unknown = -1 if on_unknown is None else UNKNOWN
@@ -171,7 +171,7 @@ class ChunkSettings:
 
     @contextlib.contextmanager
     def space_errors(self) -> Iterator[None]:
-        """Raise errors that name what is full: memory, the spill directory, or the disk of the result."""
+        """Turn errors of DuckDB into ones that name what is full: memory, spill directory, or disk of the result."""
         try:
             yield
         except FileError as error:
@@ -255,7 +255,7 @@ class ScanReader(ChunkReader):
             yield read_labelled(columns, self.schema, self.roles.unlabelled, RowPosition(first))
 
     def iter_partitions(self) -> Iterator[Table]:
-        """Yield partitions of PARTITION_ROWS rows; the first of a chunk counts the rows set aside in the whole chunk."""
+        """Yield partitions of PARTITION_ROWS rows; the first of each chunk counts all rows set aside in that chunk."""
         for table, (_, _, start, stop) in zip(self.iter_tables(), self.spans(self.chunk_rows), strict=True):
             ends = np.minimum(np.arange(0, stop - start, PARTITION_ROWS) + PARTITION_ROWS, stop - start)
             if table.kept is not None:
@@ -289,7 +289,7 @@ class ScanReader(ChunkReader):
         return np.concatenate([column.codes_or_values for column in columns]), every == 1
 
     def distinct(self, name: str, limit: int, *, days: bool = False) -> FloatArray:
-        """Return the distinct values of a column of the kept rows, NaN for missing: all, or more than ``limit``.
+        """Return the distinct values of a column of the kept rows, NaN for missing: all, or some (more than ``limit``).
 
         ``days`` truncates dates to days.
         """
@@ -325,7 +325,7 @@ def open_scan(
     categorical: Sequence[str] | str = (),
     **options: Any,
 ) -> Iterator[ReaderT]:
-    """Open the rows of a scan, with options of `assign_roles`: find its columns and the vocabularies of all rows."""
+    """Yield an open reader of a scan, with schema and vocabularies of all rows; ``options`` are those of `assign_roles`."""
     taken = (options["outcome"], options.get("weight"), *as_tuple(options["prediction"]))
     as_text = [name for name in as_tuple(categorical) if name not in taken]
     with contextlib.ExitStack() as stack:
@@ -343,7 +343,7 @@ def open_scan(
 
 
 def _describe(reader: ReaderT) -> ReaderT:
-    """Find the vocabularies of all rows and the schema; the type of a column is that of all rows."""
+    """Return the reader with its schema, and with the vocabularies of all rows."""
     roles, (source, count) = reader.roles, reader.sources[0]
     first = replace(reader, texts={}).fetch(source, 0, min(count, 1000))
     reader = replace(reader, kinds={name: np.ma.getdata(column).dtype.kind for name, column in first.items()})
@@ -397,7 +397,7 @@ def _find_vocabularies(reader: ScanReader) -> tuple[dict[str, tuple[str, ...]], 
 
 
 def format_to_write(path: str | Path) -> str:
-    """Return the options of DuckDB's COPY for a file, by its name."""
+    """Return the options of DuckDB's COPY for a file, by its extension."""
     path = Path(path)
     name, suffix = file_format(path), Path(path.name.lower().removesuffix(".gz")).suffix
     if name is None:
@@ -466,7 +466,7 @@ def add_columns(
 
 
 def _store(con: Any, made: Mapping[str, AnyArray], key: Any, first: int, some: IntArray | None, *, chunked: bool) -> int:
-    """Append the columns ``made`` of a chunk, after ``first`` rows, to the table trueup_new; return the rows so far."""
+    """Append columns ``made`` and ``key`` (identifies rows) of a chunk to the table trueup_new; return the rows so far."""
     count = first + len(next(iter(made.values())))
     # Rows are compared by their key: NaN if missing, which is NULL to DuckDB.
     base = np.full(count - first, np.nan) if key is None else np.ma.filled(key.astype(np.float64), np.nan)
@@ -491,7 +491,7 @@ def _store(con: Any, made: Mapping[str, AnyArray], key: Any, first: int, some: I
 
 
 def _as_written(con: Any, rows: db.SqlRows, numbers: set[str], written: str) -> db.SqlRows:
-    """Return the rows to be copied: columns not computed with stay as they are, if the format ``written`` allows it."""
+    """Return the rows to copy: columns not in ``numbers`` keep the text of the file if the format ``written`` allows it."""
     files = rows.files
     if files is None or files.format == "parquet":
         return rows
@@ -516,7 +516,7 @@ def _as_written(con: Any, rows: db.SqlRows, numbers: set[str], written: str) -> 
 
 
 def _join_new_columns(rows: db.SqlRows, key: str | None, new: Sequence[str], *, only: bool) -> str:
-    """Return SQL that joins the new columns to the rows by position, and fails if the rows have changed."""
+    """Return SQL that joins the ``new`` columns to the rows by position; it fails if values of ``key`` have changed."""
     added = [f"n{index} AS {db.quote(name, chr(34))}" for index, name in enumerate(new)]
     if only:
         return f"SELECT {', '.join(added)} FROM trueup_new"
@@ -529,7 +529,7 @@ def _join_new_columns(rows: db.SqlRows, key: str | None, new: Sequence[str], *, 
 
 
 def _run(con: Any, query: str) -> None:
-    """Run a statement that Ctrl-C stops at once: DuckDB ignores it while it writes."""
+    """Run a statement in a thread, so that Ctrl-C stops it at once; DuckDB ignores Ctrl-C while it writes."""
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(con.execute, query)
         try:

@@ -83,7 +83,7 @@ class RawColumn:
 
 
 def untyped_if_missing(raw: RawColumn) -> RawColumn:
-    """Return the column, or one of NaN if all its values are missing: other partitions may then have any type."""
+    """Return ``raw``, or a column of NaN if all values are missing, so that other partitions may have any type."""
     return RawColumn("number", np.full(len(raw), np.nan)) if raw.missing().all() else raw
 
 
@@ -93,7 +93,7 @@ def format_number(value: float) -> str:
 
 
 def _rank(values: FloatArray) -> tuple[Int32Array, list[float]]:
-    """Return the rank of each value among the distinct ones (-1 for NaN); integers in a small range need no sort."""
+    """Return each value's index among the sorted distinct values (-1 for NaN), and the distinct values."""
     known = ~np.isnan(values)
     present = values[known]
     codes = np.full(len(values), -1, np.int32)
@@ -113,13 +113,13 @@ def _rank(values: FloatArray) -> tuple[Int32Array, list[float]]:
 
 
 def encode_texts(codes: AnyArray, texts: Sequence[str]) -> CodedColumn:
-    """Sort a vocabulary and translate the codes into it; equal texts become one level."""
+    """Return ``codes`` into ``texts`` as codes into a sorted vocabulary; equal texts become one level."""
     levels = sort_levels(set(texts))
     return CodedColumn(_translation(texts, levels)[codes], levels)
 
 
 def encode_used_texts(codes: AnyArray, texts: Sequence[str]) -> CodedColumn:
-    """Encode texts as `encode_texts` does, without those that no row has."""
+    """Encode texts as `encode_texts` does, without texts that no row has."""
     used = np.zeros(len(texts) + 1, bool)
     used[codes] = True  # code -1 marks the spare last entry
     move = np.append(np.where(used[:-1], np.cumsum(used[:-1]) - 1, -1), -1)
@@ -127,7 +127,7 @@ def encode_used_texts(codes: AnyArray, texts: Sequence[str]) -> CodedColumn:
 
 
 def recode(coded: CodedColumn, levels: tuple[str, ...]) -> Int32Array:
-    """Translate codes into another vocabulary; a level that it does not have becomes -1, as missing."""
+    """Translate codes into the vocabulary ``levels``; a level that is not in it becomes -1, as missing."""
     return coded.codes if coded.levels == levels else _translation(coded.levels, levels)[coded.codes]
 
 
@@ -245,7 +245,7 @@ class ColumnSource:
         return f"x{key}" if self.by_position else str(key)
 
     def find(self, key: Hashable, role: str) -> Hashable:
-        """Return the key of a column; raise with the most similar name if there is none."""
+        """Return the key of a column; if there is none, raise with its ``role`` and the most similar name."""
         if self.by_position and isinstance(key, (int, np.integer)) and -len(self.keys) <= key < len(self.keys):
             return int(key) % len(self.keys)
         if key in self.keys and not isinstance(key, bool):
@@ -262,7 +262,7 @@ class ColumnSource:
         raise ColumnError(f"no column {key!r} to use as {role}", hint=hint)
 
     def find_all(self, keys: Sequence[Hashable], role: str) -> tuple[Hashable, ...]:
-        """Return the keys of several columns; raise if one is named twice."""
+        """Return the keys of several columns; raise if one does not exist or is named twice."""
         columns = tuple(self.find(key, role) for key in keys)
         for index, key in enumerate(columns):
             if key in columns[:index]:
@@ -287,7 +287,7 @@ def check_unique_names(names: Sequence[Hashable]) -> None:
 
 
 def open_array(array: np.ndarray[Any, Any]) -> ColumnSource:
-    """Open a NumPy array: columns by position; a one-dimensional array is a single column."""
+    """Open a NumPy array as a source of columns by position; a one-dimensional array is a single column."""
     if array.ndim not in (1, 2):
         raise ColumnError(f"an array of data must have one or two dimensions; got shape {array.shape}")
     columns = array[None] if array.ndim == 1 else array.T
@@ -296,7 +296,7 @@ def open_array(array: np.ndarray[Any, Any]) -> ColumnSource:
 
 
 def open_mapping(columns: Mapping[Any, Any]) -> ColumnSource:
-    """Open a dict of arrays or `CodedColumn` of equal length."""
+    """Open a dict of arrays or `CodedColumn`, of equal length, as a source of columns by key."""
     for key, column in columns.items():
         if not hasattr(column, "__len__") or isinstance(column, (str, bytes, Mapping)):
             raise ColumnError(
@@ -318,7 +318,7 @@ def open_mapping(columns: Mapping[Any, Any]) -> ColumnSource:
 
 
 def check_kind(raw: RawColumn, feature: Feature) -> None:
-    """Raise if a column does not have the type that the schema was made with."""
+    """Raise if a column does not have the type of ``feature``, which comes from a schema."""
     kind = FEATURE_KINDS[raw.kind]
     as_categories = feature.kind == "categorical" and kind != "categorical" and feature.levels != FLAG_LEVELS
     if kind != feature.kind and not as_categories:
@@ -328,7 +328,7 @@ def check_kind(raw: RawColumn, feature: Feature) -> None:
 
 
 def open_source(data: Any) -> ColumnSource:
-    """Open a frame, a dict of arrays or an array: its columns by name or position."""
+    """Open a frame, a dict of arrays or an array as a source of columns by name or position."""
     if isinstance(data, np.ndarray):
         return open_array(data)
     if isinstance(data, Mapping):
@@ -361,7 +361,7 @@ def from_values(values: Any, name: str) -> RawColumn:
 
 
 def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
-    """Read a series, by the fastest way that its library offers."""
+    """Read a series by the fastest conversion of its library; ``name`` is for messages."""
     dtype = series.dtype
     if dtype.is_numeric() or dtype == nw.Boolean:
         # A cast of pyarrow would fail for integers beyond 2^53.

@@ -54,7 +54,7 @@ def assign_folds_by_hash(
 ) -> IntArray:
     """Assign the rows of one partition to folds as `assign_folds` does, without knowing the other partitions.
 
-    The fold depends on a row's content alone if at most ten rows are equal. Shares of rows and events hold on average.
+    The fold depends on a row's content alone if at most ten rows are equal. Folds have equal shares on average only.
     """
     keys, order, rank, size = _order_by_content(columns, tie_breakers, seed)
     is_common = size > MAX_DUPLICATES
@@ -127,7 +127,7 @@ def _hash(columns: Sequence[AnyArray], seed: int) -> UInt64Array:
 
 
 def _mix(keys: UInt64Array, more: UInt64Array) -> None:
-    """Mix more bits into each hash, in place."""
+    """Mix ``more`` into the hashes ``keys``, in place."""
     with np.errstate(over="ignore"):
         keys += more + HASH_INCREMENT
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -146,7 +146,7 @@ def _ranks(keys: UInt64Array) -> IntArray:
 def _order_by_content(
     columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int
 ) -> tuple[UInt64Array, IntArray, IntArray, IntArray]:
-    """Return row hashes, the order of rows by hash, and in that order the rank among equal rows and their number."""
+    """Return row hashes, the order of rows by hash, and in that order the rank among rows of equal hash and their count."""
     keys = _hash(columns, seed) if len(columns) else np.zeros(len(tie_breakers[0]), np.uint64)
     order = np.lexsort((*tie_breakers[::-1], keys))
     rank = _ranks(keys[order])

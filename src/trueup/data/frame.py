@@ -66,7 +66,7 @@ class RowPosition(NamedTuple):
 
 
 def describe_rows(bad: BoolArray, position: RowPosition | None = None) -> str:
-    """Return where the first bad row is, as text; without a ``position`` these are all rows, and bad ones are counted."""
+    """Return as text where the first bad row is; without ``position``, ``bad`` has all rows, and bad ones are counted."""
     row = int(np.argmax(bad))
     if position is not None:
         partition = "" if position.partition is None else f" of partition {position.partition}"
@@ -92,7 +92,7 @@ def check_has_rows(rows: int) -> None:
 def check_distinct_roles(
     roles: Mapping[str, Hashable | None], predictions: Sequence[Hashable], source: ColumnSource
 ) -> None:
-    """Raise if one column has two roles."""
+    """Raise if a column has two of the ``roles``, or is also one of the ``predictions``."""
     taken: dict[Hashable | None, str] = dict.fromkeys(predictions, "prediction")
     for role, key in roles.items():
         if key is not None and (other := taken.setdefault(key, role)) != role:
@@ -102,7 +102,7 @@ def check_distinct_roles(
 
 
 def resolve_task(task: str, classes: Sequence[Any] | None, *, several: bool) -> Task:
-    """Return the task, given whether there are several prediction columns."""
+    """Return the task; "auto" is multiclass for ``several`` prediction columns, else binary. Raise on contradictions."""
     if not several and classes is not None:
         raise ArgumentError(
             "classes can only be named with several prediction columns", hint="name one prediction column per class"
@@ -217,7 +217,7 @@ def check_outcome(raw: RawColumn, name: str, task: Task, position: RowPosition |
 
 
 def _escape(text: str) -> str:
-    """Escape braces: in the hint of an error they enclose the name of a setting."""
+    """Escape braces, which in the hint of an error enclose the name of a setting."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -272,7 +272,7 @@ def class_names(outcomes: Collection[str], labels: tuple[str, ...], classes: Seq
 
 
 def check_weight(raw: RawColumn | None, name: str | None, position: RowPosition | None = None) -> FloatArray | None:
-    """Return the weights; raise unless they are finite, not negative and not all zero."""
+    """Return the weights; raise unless they are finite, not negative and, without ``position``, not all zero."""
     if raw is None:
         return None
     w = as_numbers(raw, str(name), "weight", position)
@@ -303,7 +303,7 @@ def rows_to_keep(
     unlabelled: str,
     position: RowPosition | None = None,
 ) -> tuple[IntArray | None, tuple[int, int]]:
-    """Return the rows with outcome and positive weight, None for all; and the counts of unlabelled and weightless rows."""
+    """Return indices of rows with outcome and positive weight (None: all), and counts of unlabelled and weightless rows."""
     no_outcome = None if y is None else np.isnan(y)
     if no_outcome is not None and no_outcome.any() and unlabelled == "error":
         raise DataError(
@@ -322,7 +322,7 @@ def rows_to_keep(
 
 
 def check_rows_left(kept: int, unlabelled: int, weightless: int) -> None:
-    """Raise if all rows were set aside."""
+    """Raise if no row was kept; the counts of the rows set aside are for the message."""
     if not kept:
         raise DataError(
             f"no rows are left: {unlabelled:,} have no outcome and {weightless:,} have weight 0",
@@ -331,7 +331,7 @@ def check_rows_left(kept: int, unlabelled: int, weightless: int) -> None:
 
 
 def identifier_reason(name: str, levels: int, known: int) -> str | None:
-    """Return why a text column is left out if it looks like an identifier, and warn; ``known`` rows have a value."""
+    """Warn and return the reason if a column of ``levels`` levels in ``known`` rows looks like an identifier, else None."""
     if levels <= MIN_IDENTIFIER_LEVELS or levels < IDENTIFIER_SHARE * known:
         return None
     reason = f"{levels:,} levels in {known:,} rows: an identifier"
@@ -344,7 +344,7 @@ def identifier_reason(name: str, levels: int, known: int) -> str | None:
 
 
 def warn_unseen(codes: AnyArray, raw: RawColumn, feature: Feature) -> None:
-    """Warn if a column has many rows and none of its values is in the schema: most likely their spelling has changed."""
+    """Warn if a column has many rows and no value in the schema, most likely because the spelling has changed."""
     if not feature.levels or len(codes) < MIN_ROWS or (codes >= 0).any() or raw.missing().sum() > len(codes) - MIN_ROWS:
         return
     warnings.warn(
@@ -524,7 +524,7 @@ def read_labelled(
 
 
 def read_like(data: Any, schema: Schema, position: RowPosition | None = None) -> Table:
-    """Read data to be scored, maybe without rows: the prediction and features of a schema, in its vocabularies."""
+    """Read the prediction and features of a schema, in its vocabularies, from data to be scored, which may have no rows."""
     source = open_source(data)
     keys = {source.label(key): key for key in source.keys}
 
@@ -572,7 +572,7 @@ def _read_features(
     keep: IntArray | None,
     schema: Schema | None,
 ) -> tuple[list[Feature], dict[str, AnyArray], dict[str, str]]:
-    """Read the features, coded by the levels of ``schema`` if given; return also the columns left out, and why."""
+    """Return features, their columns (rows ``keep``, levels of ``schema`` if given), and columns left out with reasons."""
     known = {} if schema is None else {feature.name: feature for feature in schema.features}
     as_categories = source.find_all(_as_keys(categorical, source), "categorical")
     described, columns, left_out = [], {}, {}
@@ -607,7 +607,7 @@ def _as_keys(names: Sequence[Hashable] | Hashable, source: ColumnSource) -> tupl
 def _role(
     source: ColumnSource, given: Any, role: str, position: RowPosition | None
 ) -> tuple[Hashable | None, str | None, RawColumn | None]:
-    """Return the key of a role (None if values were passed), its name and its column."""
+    """Return the key of a role (None if values were passed), its name and its values."""
     if given is None:
         return None, None, None
     if isinstance(given, (str, int, np.integer)) or (isinstance(given, tuple) and given in source.keys):

@@ -111,7 +111,7 @@ class DistinctLevels:
         return round((len(self.hashes) - 1) / (self.hashes[-1] / 2.0**64))
 
     def capped(self) -> DistinctLevels:
-        """Replace the texts by hashes if there are too many."""
+        """Return hashes of the levels instead of texts if there are more than MAX_LEVELS."""
         if self.texts is None or len(self.texts) <= MAX_LEVELS:
             return self
         return DistinctLevels(None, self._smallest())
@@ -166,7 +166,7 @@ class ColumnProfile:
         )  # fmt: skip
 
     def feature(self, name: str, *, as_categories: bool, all_kept: bool) -> Feature:
-        """Return the feature that `read` would find; ``all_kept`` tells whether no row was set aside."""
+        """Return the feature that `read` would find on all rows; ``all_kept`` means that no row was set aside."""
         kind = self.kind or self.empty_kind or "text"
         if FEATURE_KINDS[kind] != "categorical" and not as_categories:
             return Feature(name, FEATURE_KINDS[kind])

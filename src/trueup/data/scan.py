@@ -262,7 +262,7 @@ def fold_case(name: str) -> bytes:
 
 
 def find_uneven_line(path: Path, separator: str) -> str | None:
-    """Describe the first line of CSV with more or fewer fields than the header: DuckDB does not always report it."""
+    """Describe the first line of CSV with more or fewer fields than the header, which DuckDB does not always report."""
     with _open_csv(path) as handle:
         reader, width, line = csv.reader(handle, delimiter=separator), 0, 1
         for fields in reader:

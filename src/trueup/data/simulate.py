@@ -127,7 +127,7 @@ class _Levels(NamedTuple):
     effect: float
 
     def draw(self, uniform: FloatArray) -> tuple[AnyArray, FloatArray]:
-        """Return the level of each row and its effect, which depends on the rank of the level and not on the seed."""
+        """Return level and effect of each row for ``uniform`` draws; the effect depends on the rank of the level only."""
         names = np.array(self.names.split())
         ranks = np.arange(1.0, len(names) + 1)
         edges = np.cumsum(ranks**-self.tail)

@@ -154,7 +154,7 @@ def find_names(known: Iterable[str], names: Sequence[str], role: str) -> tuple[s
 
 
 def select_columns(rows: SqlRows, columns: Sequence[str] | None, as_text: Sequence[str]) -> SqlRows:
-    """Return rows with the SQL of the columns to read: columns of values, and columns of texts."""
+    """Return ``rows`` with the SQL of the columns to read (None: all readable ones), of values and of texts."""
     values, texts = {}, {}
     wanted = None if columns is None else set(find_names(rows.names, columns, "data"))
     for index, (name, declared) in enumerate(zip(rows.names, rows.types, strict=True)):
@@ -194,7 +194,7 @@ def connect(threads: int | None, memory: int | None = None, spill: Path | None =
 
 @contextlib.contextmanager
 def duckdb_errors(files: Files | None, action: str | None = None) -> Iterator[None]:
-    """Turn errors of DuckDB into a FileError; by default the action was to read files or to run the query."""
+    """Turn errors of DuckDB into a FileError; the ``action`` is by default to read ``files`` or to run the query."""
     try:
         yield
     except (duckdb.Error, UnicodeError) as error:
@@ -250,7 +250,7 @@ def describe(con: Connection, query: str) -> tuple[tuple[str, ...], tuple[str, .
 def describe_files(
     con: Connection, files: Files, as_text: Sequence[str], *, names_only: bool = False, convert_texts: bool = True
 ) -> SqlRows:
-    """Return the rows of files, with column types found on all rows: a late row may have a text or another column."""
+    """Return the rows of files, with column types found on all rows, since a late row may have another type or column."""
     options = {"parquet": {}, "csv": CSV | {"delim": quote(files.separator)}, "json": JSON}[files.format]
     sample = {"sample_size": "1" if names_only and files.format == "csv" else "-1"} if options else {}
     names, types = describe(con, f"FROM {reader_call(files, **options, **sample)}")
@@ -291,7 +291,7 @@ def _convert_texts(con: Connection, rows: SqlRows, as_text: Sequence[str]) -> Sq
 
 
 def check_columns_everywhere(con: Connection, rows: SqlRows) -> None:
-    """Raise if one of several files lacks a column that is read: its values would look missing."""
+    """Raise if one of several files lacks a column that is read, since its values would look missing."""
     files = rows.files
     if files is None or len(files.paths) == 1 or files.format == "json":  # the records of JSON name what they have
         return
@@ -308,7 +308,7 @@ def check_columns_everywhere(con: Connection, rows: SqlRows) -> None:
 
 
 def _check_duplicate_names(con: Connection, files: Files, names: tuple[str, ...]) -> None:
-    """Raise if a name appears twice, ignoring case: DuckDB silently calls the second a_1."""
+    """Raise if a name such as "a" appears twice, ignoring case, since DuckDB silently calls the second a_1."""
     folded = {fold_case(name) for name in names}
     doubtful = {name: stem for name in names if fold_case(stem := name.rpartition("_")[0]) in folded}
     if not doubtful or files.format == "csv":  # the headers of CSV have been checked

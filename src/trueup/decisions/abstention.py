@@ -78,8 +78,8 @@ class Abstention(Result):
     realised : RealisedCost or None
         Observed cost, if outcomes are known.
     expected_risk, risk : float
-        Share of wrong answers among those given: expected by the confidences and their correction, and observed. NaN if no
-        answer was given, or outcomes are unknown.
+        Share of wrong answers among those given: expected by the confidences, corrected by labelled rows; and observed.
+        Both are NaN if no answer was given, ``risk`` also if outcomes are unknown.
     curve : RewardCurve
         The same rule at other cost ratios, in units of unsure - right.
     coverage : RiskCoverage
@@ -260,7 +260,7 @@ def _read_prices(ratio: Any, costs: Any) -> _Prices:
 
 
 def _expected_cost(answers: Answers, prices: _Prices, labelled: Any, level: float, target: Target) -> ExpectedCost:
-    """Estimate the cost of the rule, on the score if there is one, because evidence is about scores, else on confidence."""
+    """Estimate the cost of abstaining, as a rule on scores (which evidence is about) or, without scores, on confidences."""
     u, w, r = prices
     scores: FloatArray
     if answers.score is None:

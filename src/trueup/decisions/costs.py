@@ -214,7 +214,7 @@ def _sampling_variance(
     ends: FloatArray,
     failing: float,
 ) -> FloatArray:
-    """Bound the variance of the sum of what rows drawn from the population are expected to contribute.
+    """Bound the sampling variance of the sum of expected contributions of rows drawn from the population.
 
     Each segment has its own correction, and the segment of a drawn row is random too: deviations are from the overall mean.
     """
@@ -569,7 +569,7 @@ def expected_confusion(
 
 
 def _outcomes(multiples: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return what positive and negative rows, below the threshold and above, add to ``multiples`` of tp, fp, fn, tn."""
+    """Return what a positive and a negative row, below and above the threshold, add to ``multiples`` of tp, fp, fn, tn."""
     return multiples[:, [2, 0]], multiples[:, [3, 1]]
 
 

@@ -335,7 +335,7 @@ def divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 
 def make_monotone(rate: RateLimits) -> RateLimits:
-    """Return a rate and its limits made non-decreasing along the thresholds: rounding may have decreased them."""
+    """Return a rate and its limits as running maxima along the thresholds, since rounding may have decreased them."""
     return RateLimits(*(np.maximum.accumulate(column) for column in rate))
 
 
@@ -404,13 +404,13 @@ def _upper_quantile(sizes: FloatArray, level: float) -> float:
 
 
 def _extrapolation(level: float) -> float:
-    """Return the ratio, at least 1, of the normal quantiles of ``level`` and HIGHEST_LEVEL; maxima have lighter tails."""
+    """Return the ratio (at least 1) of normal quantiles of ``level`` and HIGHEST_LEVEL, conservative for maxima."""
     highest, wanted = (-NormalDist().inv_cdf((1 - one) / 2) for one in (HIGHEST_LEVEL, max(level, HIGHEST_LEVEL)))
     return wanted / highest
 
 
 class _AxisErrors:
-    """Errors of simulated curves on one axis; per curve the largest, in units of the spread of curves at a threshold."""
+    """Errors of simulated curves on one axis and, per curve, the largest one, in units of the spread at its threshold."""
 
     def __init__(self, exact: FloatArray, simulated: FloatArray, scale: FloatArray, heaviest: float) -> None:
         # A simulated curve without a denominator may be anywhere; an exact one without a denominator has no error.
@@ -517,7 +517,7 @@ def _limit_rate(rate: RateLimits, target: Target) -> RateLimits:
 def _limit_area(
     area: float, errors: FloatArray, level: float, row_effect: float, least: float
 ) -> tuple[float, float, float]:
-    """Return an area with limits from its simulated errors, on each side at least ``least`` standard deviations away."""
+    """Return an area and limits by simulated ``errors``, ``least`` or more SDs (widened by ``row_effect``) away from it."""
     if math.isnan(area):
         return area, 0.0, 1.0
     # A curve without a denominator may have any area: the largest error to either side.
@@ -570,7 +570,7 @@ def bounded_limits(
 def limit_by_errors(
     kind: CurveKind, shares: CumulativeShares, positives: float, negatives: float, target: Target
 ) -> tuple[RateLimits, RateLimits, tuple[float, float, float]]:
-    """Return both axes and the area with limits, if shares of positives and negatives have errors of up to these values."""
+    """Return both axes and the area with limits, for errors of the shares of up to ``positives`` and ``negatives``."""
     predicted, positive, negative = shares.predicted, shares.positive, shares.negative
     # Of these rows, no more can be positive than there are; in the population, others might have been drawn.
     most, rest = (predicted, predicted[-1] - predicted) if target == "rows" else (np.inf, np.inf)

@@ -44,7 +44,7 @@ class DecisionProblem(NamedTuple):
     capacity: dict[str, float]
 
     def fits(self, rows: Mapping[str, float]) -> bool:
-        """Return whether no action exceeds its capacity, up to rounding of sums of weights."""
+        """Return whether no action has more ``rows`` than its capacity, up to rounding of sums of weights."""
         return all(rows.get(name, 0.0) <= most * (1 + 1e-9) for name, most in self.capacity.items())
 
 
@@ -139,7 +139,7 @@ class RuleEvaluation:
         return expected_cost(self._p, rule.actions, rule, self._evidence, **self._settings)
 
     def _without_unused_fixed_costs(self, rule: Rule) -> Rule:
-        """Set the fixed cost of actions that no row gets to zero."""
+        """Return the rule with a fixed cost of zero for actions that no row gets."""
         rows = np.bincount(rule.action_index(self._p), minlength=len(rule.actions))
         actions = (
             action if count else replace(action, fixed=0.0) for action, count in zip(rule.actions, rows, strict=True)
@@ -167,7 +167,7 @@ class RuleEvaluation:
             yield Alternative(other, cost, saving, self._fits(cost))
 
     def _cost_curve(self) -> Iterator[ThresholdCost]:
-        """Evaluate thresholds around the best one, 0.5, the threshold of the problem, and both ends."""
+        """Evaluate thresholds around the best one, 0.5, that of the problem, 0 and infinity, if there are error costs."""
         if not self.problem.error_costs:
             return
         passing, acting = self.problem.actions
@@ -201,7 +201,7 @@ class RuleEvaluation:
             last = taken[1]
 
     def _confusion(self) -> ExpectedConfusion | None:
-        """Compute the expected confusion matrix if the rule is a threshold."""
+        """Return the expected confusion matrix if the rule is a threshold, else None."""
         rule = self.rule
         if not self.problem.error_costs or (len(rule.actions) == 2 and rule.actions[1].name != ACT):
             return None
@@ -257,7 +257,7 @@ def dominated_actions(actions: Sequence[Action]) -> list[str]:
 def _segmentations(
     table: Table, labelled: Table | None, bins: Mapping[Any, Any], depth: int
 ) -> list[tuple[tuple[str, ...], Segments, Segments | None]]:
-    """Return for up to ``depth`` combined columns their names and the segments of the rows and of the labelled rows."""
+    """Return, for combinations of up to ``depth`` columns, names, segments of the rows and those of the labelled rows."""
     checked = check_bins(table.columns, bins)
     rows, known = {}, {}
     for feature in table.schema.features:

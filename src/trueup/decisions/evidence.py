@@ -115,7 +115,7 @@ def _label(values: Any, kept: BoolArray, name: str, prefix: str, missing: str) -
 
 
 def cross(columns: Sequence[Segments]) -> Segments:
-    """Return the combinations of the segments of several columns that rows are in, sorted by name; equal names are one."""
+    """Return the combinations of segments of several columns that occur, sorted by name; equal names become one segment."""
     names, codes = [""], np.zeros(len(columns[0].codes), np.int64)
     for labels, label_codes in columns:
         used, codes = np.unique(codes * len(labels) + label_codes, return_inverse=True)
@@ -212,7 +212,7 @@ class _Distribution:
 
 
 def warn_of_shift(evidence: Labelled, rows: UnlabelledRows) -> float:
-    """Warn if the distribution of scores differs from the labelled ones, or lacks their correction; return the distance."""
+    """Warn if scores are distributed differently from the labelled ones, or look uncorrected; return the distance."""
     labelled = evidence.rows
     shift = compare_scores(labelled.p, rows.p, evidence.shift_tolerance, labelled.w, rows.w)
     message = ""
@@ -441,7 +441,7 @@ def upper_bound(
 
 
 def _bound_from_finding(finding: Any, failing: float) -> float:
-    """Bound c of a segment by its ECCE-R and the noise it would have if the scores were calibrated.
+    """Bound c, the largest error over a score interval, by the ECCE-R of a finding and its noise under calibration.
 
     Miscalibration adds noise. With v = E f (1 - f), e = E f and o = E y, E (y - f)^2 = v + o - e - 2 E f (y - f) =
     v - (o - e) + 2 E (1 - f) (y - f), and neither of the last means exceeds c: it is at most v + 2 c - |o - e|. As y f and

@@ -1,4 +1,4 @@
-"""Omniprediction: for a given probability, the prediction that minimises the expected value of any loss."""
+"""Omniprediction: convert probabilities to the predictions that minimise the expected value of a given loss."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ NAMED_LOSSES = {
 
 
 def _quantile_loss(share: Any) -> _Loss:
-    """Return the pinball loss of a quantile; p = 1 - q is found exactly, by subtracting the larger of p and q from 1."""
+    """Return the pinball loss of quantile q; p > 1 - q is tested exactly, by subtracting the larger of p and q from 1."""
     check_fraction("loss: the quantile", share, hint='write ("quantile", 0.9)')
     q = float(share)
 

@@ -198,7 +198,7 @@ class BestRule(Result):
 
     @property
     def curve(self) -> tuple[CostPoint, ...]:
-        """The cost at each threshold, if the rule has one; else empty."""
+        """The cost at each threshold if the rule has a single threshold, else empty."""
         return next(iter(self.curves.values())) if len(self.curves) == 1 else ()
 
     @property
@@ -467,7 +467,7 @@ class _RuleSearch:
         return runs[::-1]
 
     def summarise(self, runs: list[Run]) -> BestRule:
-        """Return the rule of these runs with its costs and those of alternatives."""
+        """Return the rule that ``runs`` (action, begin and end of its scores) form, with its costs and alternatives."""
         inner = (self._edge(i, j, begin) for (i, _, _), (j, begin, _) in pairwise(runs))
         rule = Rule(tuple(self.actions[j] for j, _, _ in runs), (-math.inf, *inner, math.inf))
         shares = tuple(
@@ -481,7 +481,7 @@ class _RuleSearch:
         return BestRule(rule, sum(share.cost for share in shares) + rule.fixed, shares, self._curves(runs), uniform, over)
 
     def _edge(self, i: int, j: int, begin: int) -> float:
-        """Return the edge of actions i and j: where both cost equally, if between adjacent scores, else the upper score."""
+        """Return the edge of actions i and j: where costs are equal, if in (score[begin-1], score[begin]], else the end."""
         below, above = self.actions[i], self.actions[j]
         low, high = float(self.score[begin - 1]), float(self.score[begin])
         if below.difference == above.difference:
@@ -490,7 +490,7 @@ class _RuleSearch:
         return equal if low < equal <= high else high
 
     def _curves(self, runs: list[Run]) -> dict[str, tuple[CostPoint, ...]]:
-        """Return the cost by threshold of each edge, others fixed; of two actions, an unused one has its edge at an end."""
+        """Return the cost by threshold as each edge moves; if one of two actions is unused, its edge is at an end."""
         m = len(self.score)
         if len(self.actions) == 2 and len(runs) == 1:
             runs = [(0, 0, m), (1, m, m)] if runs[0][0] == 0 else [(0, 0, 0), (1, 0, m)]

@@ -1,1 +1,1 @@
-"""The inner loops: numba only here."""
+"""The inner loops, compiled by numba, which no other package of trueup imports."""

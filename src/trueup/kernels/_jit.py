@@ -1,4 +1,4 @@
-"""The decorator of the kernels: compiled on first use, without the global interpreter lock, cached on disk if possible."""
+"""The decorator `jit`: kernels are compiled on first use, release the global interpreter lock, and are cached on disk."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _compiling = threading.RLock()
 
 
 def jit(function: F) -> F:
-    """Compile a kernel with numba.
+    """Return a kernel that numba compiles on first use.
 
-    No fast-math: the order of additions is part of the result. Without a writable cache directory, kernels are compiled in
-    each process; with one, processes that start at the same time compile each kernel once.
+    Fast-math is off, since the order of additions changes results. Without a writable cache directory, kernels are compiled
+    in each process; with one, processes that start at the same time compile each kernel once.
     """
     try:
         kernel = numba.njit(function, nogil=True, cache=True, error_model="numpy")
@@ -47,7 +47,7 @@ def jit(function: F) -> F:
 
 @contextmanager
 def _packing() -> Iterator[None]:
-    """Let LLVM pack neighbouring additions into one instruction, for our own kernels only.
+    """Let LLVM pack adjacent additions into one instruction while a kernel is compiled; then restore numba's setting.
 
     Each sum is still added in the same order: the result is the same to the last bit, in about four fifths of the time.
     """
@@ -62,7 +62,7 @@ def _packing() -> Iterator[None]:
 
 @contextmanager
 def _other_processes_waiting(directory: str | None, name: str) -> Iterator[None]:
-    """Make other processes wait while this one compiles kernel ``name``: they then read it from the cache directory."""
+    """Lock a file in the cache ``directory`` while kernel ``name`` is compiled: others wait, then read it from there."""
     file = None if directory is None else _lock(Path(directory, f"{name}.lock"))
     try:
         yield
@@ -73,7 +73,7 @@ def _other_processes_waiting(directory: str | None, name: str) -> Iterator[None]
 
 
 def _lock(path: Path) -> IO[str] | None:
-    """Lock a file and return it; None if that is not possible, or takes longer than LOCK_SECONDS."""
+    """Lock the file ``path`` and return it; return None if that is not possible, or takes longer than LOCK_SECONDS."""
     if sys.platform == "win32":
         return None
     try:

@@ -1,9 +1,9 @@
 """Evaluate curves of the score, per group of rows (lines, logistic curves, knots and steps), and lists of patches.
 
-A row is evaluated by the pooled curve and, if it has a group, by that of its group: pooled + share (own - pooled), with the
-share of the group. Several classes are evaluated one by one and normalised to sum to 1.
+The result for a row is pooled(p) or, if the row has a group, pooled(p) + share (own(p) - pooled(p)), with the curve and the
+share of its group. Several classes are evaluated one by one and normalised to sum to 1.
 
-A patch shifts the rows of one group whose score, after the patches before it, lies in one cell.
+A patch shifts the scores of one group that lie in one interval after all earlier patches; all others stay bitwise equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FEW = 16  # fewer scores are not vectorised
 
 @jit
 def _from(x: FloatArray, value: FloatArray, low: int, high: int, right: int, p: float) -> float:
-    """Interpolate the knots ``low`` to ``high - 1`` at score ``p``; ``right`` is the first knot that is at least p."""
+    """Interpolate ``value`` at score ``p`` between the knots x[low:high]; ``right`` is the first with x >= p, or high."""
     if right == high:
         return float(value[high - 1])
     if right == low or x[right] == p:
@@ -43,7 +43,7 @@ def _from(x: FloatArray, value: FloatArray, low: int, high: int, right: int, p: 
 def _read(
     form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, curve: int, p: float
 ) -> float:
-    """Evaluate curve number ``curve`` at score ``p``; its knots are ``at[curve]`` to ``at[curve + 1] - 1``."""
+    """Return curve ``curve`` of a form (LINE to STEPS) at score p; its knots, if any, are at[curve]:at[curve + 1]."""
     low, high = at[curve], at[curve + 1]
     if form == KNOTS:
         return _from(x, value, low, high, lower_bound(x, low, high, p), p)
@@ -76,7 +76,7 @@ def _row(
     form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, groups: int, group: int,
     P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Write to ``out`` the curves of one group at the scores P of one row; curves are ordered by class, then by group."""
+    """Write to ``out`` the curves of ``group`` at the class scores P of one row; class c has curve c * groups + group."""
     if form == SOFTMAX:
         _softmax(coefficient[group, 0], P, out)
         return
@@ -94,7 +94,7 @@ def _row(
 
 @jit
 def count_below(x: FloatArray, p: FloatArray, place: Int32Array) -> None:
-    """Write to ``place``, for each of many scores ``p``, the number of ascending knots ``x`` below it."""
+    """Write to ``place[i]`` the number of values in the ascending ``x`` that are below ``p[i]``."""
     for start in range(0, len(p), ROWS):
         lower_bounds(x, p[start : start + ROWS], place[start : start + ROWS])
 
@@ -103,7 +103,7 @@ def count_below(x: FloatArray, p: FloatArray, place: Int32Array) -> None:
 def _column(
     form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, p: FloatArray, out: FloatArray
 ) -> None:
-    """Write to ``out`` the only curve, of the given form, at many scores ``p``."""
+    """Write to ``out`` curve number 0, the only one, at each of the scores ``p``; other arguments as for `_read`."""
     if form < KNOTS or len(p) < FEW:
         for i in range(len(p)):
             out[i] = _read(form, coefficient, at, x, value, 0, p[i])
@@ -123,7 +123,7 @@ def read_rows(
     form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, groups: int, group: Int32Array,
     share: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Evaluate the curves at P (rows, outputs); ``group`` is empty if there are no groups, and 0 for a row without one."""
+    """Write to ``out`` the curves at P (rows, outputs), see the module; ``group`` is empty, or 0 if a row has no group."""
     if P.shape[1] == 1 and len(group) == 0:  # the common case, by a faster way to the same numbers
         _column(form, coefficient, at, x, value, P[:, 0], out[:, 0])
         return
@@ -147,10 +147,10 @@ def interpolate(x: FloatArray, value: FloatArray, p: FloatArray, out: FloatArray
 
 
 class PatchProgram(NamedTuple):
-    """All inputs of `score` but the rows, as flat arrays."""
+    """A list of patches as flat arrays: all arguments of `score` before X."""
 
-    levels: IntArray  # how many levels a feature has; -1 for a number
-    edges_at: IntArray  # where the edges of each feature begin, and where the last ones end
+    levels: IntArray  # the number of levels of each feature; -1 if it is numeric
+    edges_at: IntArray  # the start of the edges of each feature, and the end of the last ones
     edges: FloatArray
     feature: IntArray  # (patches, 2): the features of the conditions, -1 for none
     code: IntArray  # (patches, 2): the group of that feature
@@ -168,7 +168,7 @@ def shift_scores(values: FloatArray, shift: float, bounds: FloatArray) -> FloatA
 
 @jit
 def to_logits(values: FloatArray) -> FloatArray:
-    """Compute logits by the same kernel as `score`, so that rows on the edge of a cell stay on their side."""
+    """Compute logits exactly as `score` does, so that rounding moves no score over the edge of a patch's interval."""
     out = np.empty(values.size)
     for i in range(values.size):
         out[i] = logit(values[i])
@@ -177,7 +177,7 @@ def to_logits(values: FloatArray) -> FloatArray:
 
 @jit
 def _group(value: float, levels: int, edges: FloatArray, start: int, stop: int) -> int:
-    """Return the group of a feature value: its code, or the number of edges <= it; missing and unseen come last."""
+    """Return the group of a category (its code) or number (how many of edges[start:stop] are <= it); missing is last."""
     if levels >= 0:
         return int(value) if 0 <= value < levels else levels
     if math.isnan(value):
@@ -198,7 +198,7 @@ def score(
     high: FloatArray, shift: FloatArray, on_logits: bool, bounds: FloatArray,  # noqa: FBT001  (a kernel takes no names)
     X: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Apply the patches to scores P, X (features, rows); rows that no patch shifts keep their score to the last bit."""
+    """Write to ``out`` the scores P, of rows with features X (features, rows), after all patches of a `PatchProgram`."""
     own = np.empty(levels.size, np.int64)
     for i in range(P.size):
         for j in range(levels.size):
@@ -228,7 +228,7 @@ def tally(
     """Add weight, residual, squared residual and variance under calibration of each row to ``out[group * levels + level]``.
 
     ``groups`` (sets of columns, all rows) is the group of each row by each set of columns, -1 for none. ``rows`` are the
-    rows to add; the arrays after it have one entry for each of these, ``null`` being the variance.
+    rows to add; the other arrays have one entry for each of them, and ``null`` is the variance.
     """
     for s in range(groups.shape[0]):
         for i in range(rows.size):
@@ -243,7 +243,7 @@ def tally(
 
 @jit
 def find_shift(F: FloatArray, weight: FloatArray, target: float) -> float:
-    """Return the shift of logits F at which the weighted mean probability is ``target``: Newton steps, or bisection."""
+    """Return the shift of the logits F for a weighted mean probability of ``target``, by Newton's method and bisection."""
     total, least, most = 0.0, np.inf, -np.inf
     for i in range(F.size):
         total += weight[i]

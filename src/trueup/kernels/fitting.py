@@ -1,7 +1,7 @@
 """Pool rows at equal scores, fit curves and decision rules of the score to the sums, and compute losses.
 
-Log loss and squared error depend on the sums alone. These are computed with twice the precision of a float, so that they do
-not depend on the order of rows.
+Log loss and squared error depend on these sums alone. The sums have twice the precision of a float, so that they do not
+depend on the order of rows.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _derive(
 
 @jit
 def _solve(bend: FloatArray, slope: FloatArray, free: BoolArray, step: FloatArray) -> None:
-    """Write to ``step`` the Newton step of the ``free`` coefficients, by a Cholesky decomposition with a small ridge."""
+    """Write to ``step`` the Newton step of ``free`` coefficients: gradient ``slope``, Hessian ``bend``, a small ridge."""
     d = len(slope)
     L = np.zeros((d, d))
     z = np.zeros(d)
@@ -136,7 +136,7 @@ def _aim(
 
 @jit
 def _within(x: float, low: float, high: float) -> float:
-    """Clip ``x`` to [low, high], and set it to a bound that is closer than SNAP."""
+    """Clip ``x`` to [low, high]; a value within SNAP of a bound becomes the bound."""
     if x - low < SNAP:
         return low
     return high if high - x < SNAP else x
@@ -203,7 +203,7 @@ def _descend(
 def fit_logistic(
     at: IntArray, X: FloatArray, weight: FloatArray, total: FloatArray, low: FloatArray, high: FloatArray, theta: FloatArray
 ) -> None:
-    """Fit a logistic regression on X to each segment within bounds; ``theta`` (segments, d) is the start and the result."""
+    """Fit a logistic regression on X per segment, rows at[k]:at[k + 1], ``theta`` (start, then result) in [low, high]."""
     for k in range(len(theta)):
         rows = slice(at[k], at[k + 1])
         if at[k + 1] > at[k]:
@@ -212,7 +212,7 @@ def fit_logistic(
 
 @jit
 def _power(F: FloatArray, target: FloatArray, weight: FloatArray, factor: float) -> tuple[float, float]:
-    """Return first and second derivative of the log loss of class probabilities softmax(factor F) in ``factor``."""
+    """Return the first two derivatives in ``factor`` of the log loss of softmax(factor F); ``target``: see `fit_powers`."""
     slope, bend = 0.0, 0.0
     for i in range(len(F)):
         top = F[i].max() * factor
@@ -234,8 +234,8 @@ def fit_powers(
 ) -> None:
     """Fit the factor (inverse temperature) of the log scores F (rows, classes) of each segment by maximum likelihood.
 
-    It lies between ``low`` and ``high``; ``target`` is weight times the log score of the class of each row. The loss is
-    convex: Newton's method, with bisection if a step leaves the bracket.
+    ``out[k]``, within [low, high], is the factor of segment k, rows at[k] to at[k + 1] - 1; ``target`` is weight times the
+    log score of a row's class. The loss is convex: Newton's method, with bisection if a step leaves the bracket.
     """
     for k in range(len(out)):
         rows = slice(at[k], at[k + 1])
@@ -302,7 +302,7 @@ def pool_scores(
 
 @jit
 def _merge(others: FloatArray, events: FloatArray, score: FloatArray, weight: FloatArray, total: FloatArray) -> int:
-    """Write distinct scores, their rows and events, from sorted scores of ``others`` and ``events``; return how many."""
+    """Write each distinct ``score`` of ``others`` and ``events`` (sorted), its rows and its events; return how many."""
     i, j, many = 0, 0, 0
     while i < len(others) or j < len(events):
         here = events[j] if i == len(others) or (j < len(events) and events[j] < others[i]) else others[i]
@@ -320,7 +320,7 @@ def _merge(others: FloatArray, events: FloatArray, score: FloatArray, weight: Fl
 
 @jit
 def _add(high: float, low: float, x: float) -> tuple[float, float]:
-    """Add ``x`` to a sum of twice the precision, high + low (Knuth 1997, section 4.2.2, theorem B)."""
+    """Add ``x`` to the pair high + low, a sum of twice the precision; return the pair (Knuth 1997, section 4.2.2)."""
     s = high + x
     back = s - high
     low += (high - (s - back)) + (x - back)
@@ -344,7 +344,7 @@ def _pool(
     code: Int32Array, p: FloatArray, y: FloatArray, w: FloatArray, at: IntArray, score: FloatArray, weight: FloatArray,
     total: FloatArray,
 ) -> int:  # fmt: skip
-    """Sum runs of rows of equal code and score, as `pool_scores` does, in twice the precision; return their number."""
+    """Write the arrays of `PooledScores` for rows sorted by code and score, in twice the precision; return their length."""
     i, many, segment = 0, 0, 0
     while i < len(p):
         here = code[i] if len(code) else 0
@@ -370,7 +370,7 @@ def _pool(
 
 @jit
 def _pool_places(place: Int32Array, y: FloatArray, w: FloatArray, weight: FloatArray, total: FloatArray) -> None:
-    """Sum ``w`` and ``w y`` of rows in any order by ``place``, the index of their score, as exactly as `_pool` does."""
+    """Write the sums of w and w y of the rows at each score, whose index is ``place``, as exactly as `_pool` does."""
     rest = np.zeros((len(weight), 2))
     weight[:] = 0.0
     total[:] = 0.0
@@ -388,7 +388,7 @@ def _pool_places(place: Int32Array, y: FloatArray, w: FloatArray, weight: FloatA
 
 @jit
 def effective_rows(code: Int32Array, w: FloatArray, out: FloatArray) -> None:
-    """Compute the effective sample size of each group, (sum w)^2 / sum w^2, independently of the order of rows."""
+    """Write to ``out`` the effective sample size of each group, (sum w)^2 / sum w^2; an empty ``code`` is one group."""
     sums = np.zeros((len(out), 4))
     for i in range(len(w)):
         s = sums[code[i]] if len(code) else sums[0]
@@ -403,7 +403,7 @@ def effective_rows(code: Int32Array, w: FloatArray, out: FloatArray) -> None:
 def pool_adjacent_violators(total: FloatArray, weight: FloatArray) -> tuple[IntArray, FloatArray]:
     """Pool adjacent scores into blocks until the block means ascend; return the start and the mean of each block.
 
-    Takes the weighted sums and the weights at each distinct score: sums of integers are exact (Ayer et al. 1955).
+    ``total``, ``weight``: weighted sum and weight at each distinct score; integers are added exactly (Ayer et al. 1955).
     """
     first = np.empty(total.size, np.int64)
     mean = np.empty(total.size)
@@ -429,10 +429,10 @@ def extend_runs(
 ) -> None:  # fmt: skip
     """Lower best[i], the least cost of actions for the first i scores, where a last run of ``action`` makes it cheaper.
 
-    That costs the minimum over l < i of before[l] + fixed + costs[i] - costs[l], where rows[i] - rows[l] is within the
-    capacity: a sliding window, kept in a queue. ``rows`` and ``costs`` are cumulative, starting with 0; ``before`` is the
-    least cost with other actions, infinite if impossible. Where best[i] is lowered, start and action of the run are
-    written to ``start`` and ``last``.
+    The cost with such a run is the minimum over l < i of before[l] + fixed + costs[i] - costs[l] where rows[i] - rows[l] is
+    at most the capacity: a sliding window, kept in a queue. ``rows`` and ``costs`` are cumulative, starting with 0;
+    ``before`` is the least cost with other actions, infinite if impossible. Where best[i] is lowered, start and action of
+    the run are written to ``start`` and ``last``.
     """
     m = rows.size
     queue = np.empty(m, np.int64)
@@ -456,7 +456,7 @@ def extend_runs(
 
 @jit
 def log_losses(y: FloatArray, p: FloatArray, smallest: float, out: FloatArray) -> None:
-    """Compute the log loss of each row; probabilities are clipped to ``smallest`` from 0 and 1."""
+    """Write to ``out`` the log loss of each row; probabilities are clipped to [smallest, 1 - smallest]."""
     for i in range(len(y)):
         q = min(max(p[i], smallest), 1.0 - smallest)
         loss = 0.0
@@ -471,10 +471,10 @@ def log_losses(y: FloatArray, p: FloatArray, smallest: float, out: FloatArray) -
 def deviation_moments(
     difference: FloatArray, weight: FloatArray, mean: float, least: float = 0.0
 ) -> tuple[float, float, float]:
-    """Return the largest weighted deviation from a mean, and the sums of squares and fourth powers relative to it.
+    """Return the largest |weight * (difference - mean)|, and the sums of squares and fourth powers of all divided by it.
 
-    Empty weights are weights of 1. ``least`` is the largest deviation among other rows, such as those of other workers;
-    dividing by the largest of all prevents overflow.
+    An empty ``weight`` means weights of 1. ``least`` is the largest deviation among other rows, such as those of other
+    workers; dividing by the largest of all prevents overflow.
     """
     largest = least
     for i in range(len(difference)):

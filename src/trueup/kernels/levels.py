@@ -1,8 +1,8 @@
-"""One small tree per level of the score (rows of similar score), all grown together; and the scorer that walks them.
+"""Small trees, one per level of the score (rows of similar score), grown in one call; and the scorer that walks them.
 
 A tree is laid out as a heap: node k has children 2k + 1 and 2k + 2, and is a leaf if its feature is -1. Features are bins:
 0 is missing, a number has 1 + the number of cuts below it, a category 1 + its code. The NumPy twin in the tests defines the
-growth.
+growth. Without regularisation, a tree of depth 1 is the exact least-squares fit among all splits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST = 1e-12  # of the sum of squares of a node: a smaller drop is rounding
 
 @jit
 def order_by_level(level: Int32Array, rows: IntArray, levels: int) -> tuple[IntArray, IntArray]:
-    """Sort the indices ``rows`` by their level, stably; return them, and the start of each level in the result."""
+    """Sort the indices ``rows`` by level, stably; return them, and starts: level v is result[starts[v]:starts[v + 1]]."""
     starts = np.zeros(levels + 1, np.int64)
     for i in range(len(rows)):
         starts[level[rows[i]] + 1] += 1
@@ -50,9 +50,9 @@ def _best_bin(
 ) -> tuple[float, int, int]:  # fmt: skip
     """Find the best split of a node by one feature: a cut of a number, or one category against all others.
 
-    ``mass`` and ``total`` are weight and weighted target by bin, W and S their sums. Returns the gain of the split, the sum
-    of S^2 / (W + l2) over both sides (or ``best``, if none exceeds it), the last bin on the left or the category (-1 for
-    none), and 1 if missing numbers go left.
+    ``mass`` and ``total`` are weight and weighted target by bin, W and S their sums; each side has at least weight
+    ``least``. Returns the sum of S^2 / (W + l2) over both sides (``best`` if no split exceeds it), the last bin on the left
+    or the category (-1 for none), and 1 if missing numbers go left.
     """
     chosen, side = -1, 0
     for missing_left in range(2 if mass[0] > 0.0 and not categorical else 1):
@@ -79,7 +79,7 @@ def _goes_left(code: int, cut: int, missing_left: int, categorical: int) -> bool
 
 @jit
 def _split(rows: IntArray, spare: IntArray, codes: UInt16Array, cut: int, missing_left: int, categorical: int) -> int:
-    """Move the rows that go left to the front, stably; return their number. ``spare`` is scratch space."""
+    """Move the rows whose ``codes`` go left to the front of ``rows``, stably; return how many. ``spare`` is scratch."""
     left = right = 0
     for i in range(len(rows)):
         if _goes_left(codes[rows[i]], cut, missing_left, categorical):
@@ -97,7 +97,7 @@ def _best_split(
     own: IntArray, codes: UInt16Array, counts: IntArray, categorical: UInt8Array, target: FloatArray, weight: FloatArray,
     W: float, S: float, least: float, l2: float, best: float, mass: FloatArray, total: FloatArray,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Return the best split of a node with rows ``own``: feature (-1 for none), cut, and 1 if missing values go left."""
+    """Find the best split of rows ``own`` by `_best_bin`; return feature (-1 for none), cut, and 1 if missing goes left."""
     feature, cut, side = -1, 0, 0
     for f in range(len(counts)):
         bins = counts[f]
@@ -120,7 +120,7 @@ def _grow_one(
     weight: FloatArray, least: float, l2: float, mass: FloatArray, total: FloatArray, feature: Int32Array, cut: Int32Array,
     side: UInt8Array, value: FloatArray,
 ) -> None:  # fmt: skip
-    """Grow the tree of one level of the score, writing ``feature``, ``cut``, ``side`` and ``value``; reorders ``rows``."""
+    """Grow the tree of one level on its ``rows``, which are reordered; see `grow_levels`. spare to total are scratch."""
     nodes = len(value)
     low, high = np.zeros(nodes, np.int64), np.full(nodes, -1, np.int64)
     high[0] = len(rows)
@@ -155,10 +155,10 @@ def grow_levels(
     target: FloatArray, weight: FloatArray, least: float, l2: float, feature: Int32Array, cut: Int32Array,
     side: UInt8Array, value: FloatArray,
 ) -> None:  # fmt: skip
-    """Grow the trees of some levels of the score: ``feature``, ``cut``, ``side`` and ``value`` (levels, nodes) are written.
+    """Grow the trees of the given ``levels`` and write their rows of feature, cut, side and value, shape (levels, nodes).
 
-    ``order`` and ``starts`` come from `order_by_level`; ``order`` is reordered. ``least`` is the smallest weight of a leaf,
-    ``l2`` the ridge penalty of leaves; with both 0 a tree of depth 1 is the exact least-squares fit among all splits.
+    ``order`` (reordered here) and ``starts`` are from `order_by_level`; ``codes`` (features, rows) are bins, ``counts``
+    their numbers. ``least`` is the smallest weight of a leaf, ``l2`` the ridge penalty; ``side`` is 1 if missing goes left.
     """
     longest = 0
     for v in levels:
@@ -194,7 +194,7 @@ def _line(
     at: int, X: FloatArray, i: int, levels: IntArray, place: IntArray, centre: FloatArray, scale: FloatArray,
     slopes: FloatArray,
 ) -> float:  # fmt: skip
-    """Return the linear function with coefficients ``slopes[at]`` at row ``i``; those of feature f are at ``place[f]``."""
+    """Return the linear function with coefficients ``slopes[at]`` at row ``i``; those of feature f start at place[f]."""
     found = float(slopes[at, 0])
     for f in range(len(levels)):
         value, p = X[f, i], place[f]
@@ -211,14 +211,14 @@ def read_lines(
     which: Int32Array, X: FloatArray, levels: IntArray, place: IntArray, centre: FloatArray, scale: FloatArray,
     slopes: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Evaluate, for every row i, the linear function with coefficients ``slopes[which[i]]``."""
+    """Write to ``out[i]``, for every row i, the linear function with coefficients ``slopes[which[i]]``; see `_line`."""
     for i in range(len(which)):
         out[i] = _line(which[i], X, i, levels, place, centre, scale, slopes)
 
 
 @jit
 def advance(f: float, value: float, rate: float, grid: int, low: float, high: float, hold: float) -> float:
-    """Return the score ``f`` plus ``rate * value``, clipped, and rounded to multiples of 1 / ``grid`` (ties down)."""
+    """Return f + rate * value, keeping a share ``hold`` of the distance to low and high, and a multiple of 1 / ``grid``."""
     moved = f + rate * value
     if math.isnan(moved):
         return f  # slopes that overflow
@@ -234,7 +234,7 @@ def advance_all(
     F: FloatArray, value: FloatArray, kept: UInt8Array, level: Int32Array, rate: float, grid: int, low: float, high: float,
     hold: float, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Write to ``out`` the scores F, changed by `advance` on the levels whose learner is ``kept``."""
+    """Write to ``out[i]`` the score F[i], changed by `advance` with ``value[i]`` if ``kept[level[i]]``, else unchanged."""
     for i in range(len(F)):
         out[i] = advance(F[i], value[i], rate, grid, low, high, hold) if kept[level[i]] else F[i]
 
@@ -261,7 +261,7 @@ class LevelProgram(NamedTuple):
 
 @jit
 def start_levels(sizes: IntArray, bounds: FloatArray, P: FloatArray, F: FloatArray) -> None:
-    """Write the scores F (models, rows) before round 0, from the predictions P; `step_levels` documents the others."""
+    """Write to F (models, rows) the scores before round 0, from predictions P; ``sizes``, ``bounds``: see `step_levels`."""
     for i in range(len(P)):
         begin = min(max(bounds[5] if sizes[4] else (P[i] - bounds[3]) / bounds[4], bounds[0]), bounds[1])
         if sizes[2] > 0:
@@ -279,7 +279,7 @@ def step_levels(
     """Update the scores F (models, rows) by round ``t`` of every model.
 
     ``sizes`` is (models, rounds, grid, linear, has a start); ``bounds`` is (lowest, highest, rate, offset, unit, start,
-    hold). Round t of model m has edges and learners at m * rounds + t; a learner is a root of the forest, or a line.
+    hold). Entry m * rounds + t of ``edges_at`` and ``learner_at`` is round t of model m; a learner is a root or a line.
     """
     for m in range(len(F)):
         at = m * sizes[1] + t
@@ -297,7 +297,7 @@ def step_levels(
 
 @jit
 def end_levels(bounds: FloatArray, F: FloatArray, out: FloatArray) -> None:
-    """Write the mean of the scores F over the models, in the unit of the outcome; ``bounds`` as for `step_levels`."""
+    """Write to ``out`` the mean of F over the models, times unit plus offset; see ``bounds`` of `step_levels`."""
     for i in range(len(out)):
         total = 0.0
         for m in range(len(F)):

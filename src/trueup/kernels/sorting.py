@@ -52,7 +52,7 @@ def lower_bound(x: FloatArray, low: int, high: int, value: float) -> int:
 
 @jit
 def lower_bounds(x: FloatArray, values: FloatArray, out: Int32Array) -> None:
-    """Write to ``out``, for each of some values, how many of the ascending ``x`` are below it; searches are vectorised."""
+    """Write to ``out[i]`` how many of the ascending ``x`` are below ``values[i]``; the searches are vectorised."""
     out[: len(values)] = 0
     left = len(x)
     while left > 0:
@@ -64,7 +64,7 @@ def lower_bounds(x: FloatArray, values: FloatArray, out: Int32Array) -> None:
 
 @jit
 def _bucket(values: FloatArray, low: float, scale: float, counts: IntArray) -> None:
-    """Count values in buckets of width 1 / ``scale`` from ``low`` up; values beyond an end count in the bucket there."""
+    """Add to ``counts`` the values per bucket of width 1 / ``scale`` from ``low`` on; the end buckets are unbounded."""
     last = counts.size - 1
     for i in range(values.size):
         counts[max(0, min(last, int((values[i] - low) * scale)))] += 1
@@ -72,7 +72,7 @@ def _bucket(values: FloatArray, low: float, scale: float, counts: IntArray) -> N
 
 @jit
 def _gather(values: FloatArray, low: float, scale: float, start: IntArray, out: FloatArray) -> None:
-    """Copy the values of the buckets of `_bucket` whose ``start`` in ``out`` is not -1; ``start`` is advanced."""
+    """Copy the values of bucket b (see `_bucket`) to ``out`` from ``start[b]`` on, unless that is -1; advance ``start``."""
     last = start.size - 1
     for i in range(values.size):
         bucket = max(0, min(last, int((values[i] - low) * scale)))
@@ -82,7 +82,7 @@ def _gather(values: FloatArray, low: float, scale: float, start: IntArray, out: 
 
 
 def order_statistics(values: FloatArray, ranks: IntArray) -> FloatArray:
-    """Return ``sort(values)[ranks]`` for values without NaN; only the buckets that contain these ranks are sorted."""
+    """Return ``sort(values)[ranks]`` for values without NaN; only buckets that contain one of the ranks are sorted."""
     low, high = float(values.min()), float(values.max())
     span = high - low
     if len(values) < WORTH_BUCKETS or not np.isfinite(span) or not span > 0 or not np.isfinite(BUCKETS / span):
@@ -105,7 +105,7 @@ def order_statistics(values: FloatArray, ranks: IntArray) -> FloatArray:
 
 @jit
 def _merge(values: FloatArray, left: IntArray, right: IntArray, shift: int, out: IntArray) -> None:
-    """Merge the argsorts of two halves; of equal values the left comes first. The right half starts at ``shift``."""
+    """Write to ``out`` the merged argsorts of two halves, the right one starting at ``shift``; left comes first in ties."""
     i = 0
     j = 0
     for k in range(out.size):

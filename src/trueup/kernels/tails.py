@@ -1,4 +1,4 @@
-"""P-values of segments: tails of the range of their cumulative differences, accurate far below 1e-16."""
+"""P-values of segments, from the tail of the range of cumulative differences; values far below 1e-16 are accurate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OUT_BIAS, OUT_ECCE, OUT_SIGMA, OUT_MDE, OUT_P_VALUE = range(6, 11)
 
 @jit
 def _alternating(x: float, step: int) -> float:
-    """Return Q(x) - 2 Q(2x) + 3 Q(3x) - ... if ``step`` is 1, Q(x) - Q(3x) + Q(5x) - ... if it is 2; Q: normal tail."""
+    """Return Q(x) - 2 Q(2x) + 3 Q(3x) - ... if ``step`` is 1, Q(x) - Q(3x) + Q(5x) - ... if 2; Q is the normal tail."""
     total, sign = 0.0, 1.0
     for n in range(1, 60 * step, step):
         term = (n if step == 1 else 1.0) * 0.5 * math.erfc(n * x * SQRT_HALF)
@@ -75,7 +75,7 @@ def inflated_tail(r: float, skewed: bool) -> float:  # noqa: FBT001
 
 @jit
 def segment_tail(x: float, rise: float, v: float, k3: float) -> float:
-    """Return the default p-value of a segment: `trueup.metrics.inference.segment_pvalues` of ``x`` = span, rise, v, k3."""
+    """Return the default p-value of a segment with range ``x``; rise, v, k3: see `metrics.inference.segment_pvalues`."""
     if x <= 0.0:
         return 1.0
     if v <= 0.0:
@@ -89,7 +89,7 @@ def segment_tail(x: float, rise: float, v: float, k3: float) -> float:
 
 @jit
 def segment_tails(span: FloatArray, rise: FloatArray, v: FloatArray, k3: FloatArray, out: FloatArray) -> None:
-    """Write the default p-value of each segment (`segment_tail`) to ``out``; ``span`` are the ranges x."""
+    """Write to ``out`` the default p-value of each segment, `segment_tail`; ``span`` has the ranges x."""
     for k in range(span.size):
         out[k] = segment_tail(span[k], rise[k], v[k], k3[k])
 
@@ -122,11 +122,11 @@ def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
 def findings(
     sums: FloatArray, state: FloatArray, z: float, plain: float, skewed: float, power: float, start: int, out: FloatArray
 ) -> None:
-    """Write the numbers named in FINDINGS, p-value included, of each segment with binary outcomes.
+    """Write the numbers named in FINDINGS, including the p-value, of each segment with binary outcomes.
 
     ``out`` has one row per number and one column per segment, here from column ``start`` on. ``sums`` and ``state`` are the
-    arrays of a `trueup.kernels.tally.Tally`. ``z`` is the normal quantile of the interval of the ratio, ``power`` that of
-    the power of ``mde``; for ``plain`` and ``skewed`` see `detectable`.
+    arrays of a `trueup.kernels.tally.Tally`. ``z`` and ``power`` are the normal quantiles of the interval of the ratio and
+    of the power of ``mde``; for ``plain`` and ``skewed`` see `detectable`.
     """
     for at in range(state.shape[0]):
         w, w2 = sums[at, WEIGHT], sums[at, WEIGHT2]
@@ -160,8 +160,8 @@ def findings(
 def _tilt(p: FloatArray, w: FloatArray, s: float, l: float) -> tuple[float, float, float]:  # noqa: E741
     """Return the cumulant generating function of sum s w (y - p) at ``l``, and its first two derivatives.
 
-    A row adds ln(1 - p + p e^t) - t p with t = l s w. For t > 0 the outcomes are swapped (q = 1 - p, t to -t), so that
-    no exponential grows and no two large numbers are subtracted.
+    A row adds ln(1 - p + p e^t) - t p with t = l s w. For t > 0 the outcomes are swapped (p to 1 - p, t to -t), so that no
+    exponential grows and no two large numbers are subtracted. ``w`` is empty if every weight is 1.
     """
     value = 0.0
     first = 0.0

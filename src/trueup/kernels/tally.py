@@ -1,9 +1,9 @@
-"""Running sums per segment over rows in score order, and the Tally: sums per segment that add.
+"""Running sums per segment over rows in score order, and `Tally`: such sums of two score ranges can be added.
 
-Rows are sorted by score once. A combination of columns assigns each row a cell, ``parent * width + code`` (negative values
-exclude a row), and ``slot`` assigns each cell its segment, or -1; its last entry is for excluded rows. Every segment
-advances its cumulative differences as its rows pass; rows of equal score (one ``step``) advance it once. Unsigned indices
-avoid the test for negative ones. The NumPy twins in the tests define these kernels.
+Rows are sorted by score once. A combination of columns assigns each row a cell, ``parent * width + code`` (rows with a
+negative parent or code are excluded), and ``slot`` assigns each cell its segment, or -1; its last entry is for excluded
+rows. Every segment advances its cumulative differences as its rows pass; rows of equal score (one ``step``) advance it
+once. Unsigned indices avoid the test for negative ones. The NumPy twins in the tests define these kernels.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def find_dense(
     """Find the cells with at least ``min_rows`` rows.
 
     Returns their numbers, their row counts, the number of cells with fewer rows (but some), and ``slot`` (see the module).
-    Unless the other rows are few or nearly all, their slot is one beyond the last: adding them is faster than branching.
+    Other rows have slot -1 or, if 3% to 80% of all rows, one beyond the last: adding them is then faster than branching.
     """
     size = height * width
     # Rows left out are counted in eight places by turns: one place would have to wait for itself. The sign is a mask of
@@ -86,11 +86,11 @@ def advance(
     parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray,
     w: FloatArray | None, state: FloatArray, sums: FloatArray,
 ) -> None:  # fmt: skip
-    """Advance the state of every segment over rows whose scores are not below those before: binary outcomes.
+    """Advance the state of every segment over rows in ascending score order, for binary outcomes; see the module.
 
-    ``e`` is w (y - p). The path (HIGH, LOW and RISE, the largest ascent) includes the cumulative difference when the next
-    step begins, so that tied scores count as one; `close` includes the last. ``w`` is None if every weight is 1: the kernel
-    is then compiled without the branch.
+    ``e`` is w (y - p). HIGH, LOW and RISE (the largest ascent) of the cumulative difference are updated with its value
+    before each new ``step``, so that tied scores count as one; `close` adds the last value. ``w`` is None if every weight
+    is 1: the kernel is then compiled without the branch; else ``sums`` adds up w and w^2.
     """
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
@@ -122,7 +122,7 @@ def advance(
 
 @jit
 def close(state: FloatArray) -> None:
-    """Include the cumulative difference after the last row in HIGH, LOW and RISE of every segment: binary outcomes."""
+    """Update HIGH, LOW and RISE of every segment with the cumulative difference after its last row (binary outcomes)."""
     for k in range(state.shape[0]):
         s = state[k]
         s[LOW] = min(s[LOW], s[CUM])
@@ -132,7 +132,7 @@ def close(state: FloatArray) -> None:
 
 @jit
 def _close_step(s: FloatArray) -> None:
-    """Add the completed step (rows of one score) of a segment with real outcomes to its state ``s``."""
+    """Add the current step (rows of one score) of a segment to its state ``s``, for real outcomes, and clear the step."""
     s[R_LOW] = min(s[R_LOW], s[R_CUM])
     s[R_HIGH] = max(s[R_HIGH], s[R_CUM])
     variance = s[R_SS] / s[R_COUNT]
@@ -154,10 +154,10 @@ def advance_real(
     parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray,
     w: FloatArray | None, state: FloatArray, sums: FloatArray,
 ) -> None:  # fmt: skip
-    """Advance the state of every segment over rows whose scores are not below those before: real outcomes.
+    """Advance the state of every segment over rows in ascending score order, for real outcomes; arguments as `advance`.
 
-    Also keeps the sums for the variance by successive differences: per step the mean and the sum of squares of e, over all
-    steps the sum of squares within steps and the squared jumps between neighbours.
+    The state also has sums for the variance by successive differences: mean and sum of squares of e in the current step;
+    over all steps, the sum of squares within steps and of squared jumps from each step to the next.
     """
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
@@ -183,7 +183,7 @@ def advance_real(
 
 @jit
 def close_real(state: FloatArray) -> None:
-    """Complete the last step of every segment: real outcomes."""
+    """Add the last step (rows of one score) of every segment to its state, for real outcomes."""
     for k in range(state.shape[0]):
         if state[k, R_COUNT] > 0:
             _close_step(state[k])
@@ -191,7 +191,7 @@ def close_real(state: FloatArray) -> None:
 
 @jit
 def count_rows(parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, rows: IntArray) -> None:
-    """Add the number of rows of every segment to ``rows``."""
+    """Add the number of rows of every segment to ``rows``; the other arguments are explained in the module."""
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
         if k >= 0:
@@ -203,10 +203,10 @@ def cross_dense(
     parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int,
     step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None, real: int | None,
 ) -> tuple[IntArray, Int32Array, int, FloatArray, FloatArray]:  # fmt: skip
-    """Find the cells of a combination of columns (`find_dense`) and compute their state and weight sums.
+    """Find cells as `find_dense` does; return numbers, row counts, cells with too few rows, states and weight sums.
 
     One call without the global interpreter lock, so that threads do not wait for it between the two steps. ``real`` is None
-    for binary outcomes: the other branch is then not compiled.
+    for binary outcomes: the other branch is then not compiled. For states and weight sums see `advance`.
     """
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
     state = np.zeros((numbers.size + 1, BINARY_COLUMNS if real is None else REAL_COLUMNS))
@@ -246,11 +246,11 @@ def rows_of(
     columns: Int32Array, wanted: Int32Array, codes: Int32Array, order: Int32Array, start: Int32Array, first: Int32Array,
     out: Int32Array,
 ) -> int:  # fmt: skip
-    """Write the rows of one segment, in score order; return their number.
+    """Write the rows of one segment to ``out``, in score order; return their number.
 
-    ``columns`` and ``wanted`` are its columns (-1 beyond its depth) and codes; ``codes`` and ``order`` have one row per
-    column, and ``start`` has the starts of all columns, those of column c from ``first[c]`` on. The rows of its rarest
-    level are searched.
+    ``columns`` and ``wanted`` are the columns (-1 in place of missing ones) and codes of the segment; ``codes`` and
+    ``order`` (see `group_rows`) have one row per column, and ``start`` has the starts of all columns, those of column c
+    from ``first[c]`` on. Only the rows of the segment's rarest level are searched.
     """
     if columns[0] < 0:
         for i in range(codes.shape[1]):
@@ -282,8 +282,8 @@ def draw_paths(
 ) -> None:
     """Compute range and largest ascent of the cumulative differences of every segment, for several draws of the outcomes.
 
-    ``at`` are the rows in segments, ``ids`` their segments; ``e`` (draws, rows) is w (y - p). ``span`` and ``rise`` (draws,
-    segments) are written; ``work`` (segments, 5) is scratch space.
+    Row at[j] is in segment ids[j]; ``step`` numbers the distinct scores; ``e`` (draws, rows) is w (y - p). ``span`` and
+    ``rise`` (draws, segments) are written; ``work`` (segments, 5) is scratch space.
     """
     for d in range(e.shape[0]):
         work[:] = 0.0
@@ -310,7 +310,7 @@ def curve(
     at: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray, total: float, bins: int,
     out: FloatArray, carried: FloatArray,
 ) -> None:  # fmt: skip
-    """Add the rows ``at`` of one segment to its score bins of equal weight; rows of equal score stay together.
+    """Add the rows ``at`` of one segment to its score bins of equal weight; rows of equal score share a bin.
 
     ``total`` is the weight of the segment; ``out`` (bins or more, 6) has the columns CURVE_... and is added to. ``carried``
     is the state between chunks: the weight of all rows before, the last step and its bin, initially 0, -1 and 0.
@@ -341,7 +341,7 @@ def curves(
     start: Int32Array, first: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray, total: FloatArray,
     bins: Int32Array, out: FloatArray, carried: FloatArray,
 ) -> None:  # fmt: skip
-    """Call `curve` for every ``shares``-th segment from number ``share`` on, the work of one thread; rows by `rows_of`."""
+    """Call `curve` for segments share, share + shares, ..., the work of one thread, with the rows that `rows_of` finds."""
     rows = np.empty(codes.shape[1], np.int32)
     for k in range(share, total.size, shares):
         count = rows_of(columns[k], wanted[k], codes, order, start, first, rows)
@@ -382,7 +382,7 @@ def sort_rows(y: FloatArray, p: FloatArray, w: FloatArray | None, *, real: bool)
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Cells ``parent * width + code`` with enough rows: ascending numbers and row counts; ``thin`` counts other cells."""
+    """Cells ``parent * width + code`` with enough rows: ascending numbers, row counts; ``thin`` counts those with fewer."""
 
     numbers: IntArray
     rows: AnyArray
@@ -463,12 +463,12 @@ class Tally:
 
     @property
     def span(self) -> FloatArray:
-        """Largest minus smallest cumulative difference, C_0 = 0 included: W times ECCE-R."""
+        """Largest minus smallest cumulative difference, C_0 = 0 included: total weight times ECCE-R."""
         return np.asarray(self.state[:, HIGH] - self.state[:, LOW])
 
     @property
     def reach(self) -> FloatArray:
-        """Largest absolute value of the cumulative differences: W times ECCE-MAD."""
+        """Largest absolute value of the cumulative differences: total weight times ECCE-MAD."""
         return np.maximum(self.state[:, HIGH], -self.state[:, LOW])
 
     def take(self, which: IntArray) -> Tally:
@@ -476,7 +476,7 @@ class Tally:
         return Tally(self.rows[which], self.state[which], self.weights[which], self.real)
 
     def __add__(self, other: Tally) -> Tally:
-        """Return the tally of the rows of both; the scores of ``other`` all lie above those of this one."""
+        """Return the tally of the rows of both tallies; all scores of ``other`` must lie above those of this one."""
         a, b = self.state, other.state
         out = a + b
         start = a[:, CUM]
@@ -531,7 +531,7 @@ class RunningTally:
         pass_rows(parent, code, width, slot, rows.step, rows.e, rows.p, w, self.state, self.weights)
 
     def finish(self, *, weighted: bool) -> Tally:
-        """Return the tally of all chunks; without weights, the number of rows is the weight."""
+        """Return the tally of all chunks; unless ``weighted``, the row counts are the weights."""
         (close_real if self.real else close)(self.state)
         if not weighted:
             self.weights[:] = self.rows[:, None]
@@ -547,7 +547,7 @@ def tally(rows: SortedRows, parent: Int32Array, code: Int32Array, shape: tuple[i
 
 
 def tally_groups(rows: SortedRows, codes: Int32Array, count: int) -> Tally:
-    """Tally groups by the code of each input row, empty groups included; rows of code -1 are in none."""
+    """Tally ``count`` groups, also empty ones, by the code of each row in input order; code -1 means no group."""
     own = codes[rows.order]
     counts = np.bincount(own[own >= 0], minlength=count).astype(np.int32)
     return tally(rows, np.zeros(len(own), np.int32), own, (1, count), Cells(np.arange(count), counts))
@@ -556,7 +556,7 @@ def tally_groups(rows: SortedRows, codes: Int32Array, count: int) -> Tally:
 def cross(
     rows: SortedRows, parent: Int32Array, code: Int32Array, shape: tuple[int, int], min_rows: int
 ) -> tuple[Cells, Tally]:
-    """Find the cells ``parent * width + code`` with at least ``min_rows`` rows, and tally them."""
+    """Find the cells ``parent * width + code`` with at least ``min_rows`` rows; return them and their tally."""
     if not _dense(shape, len(parent)):
         cells = find_cells(parent, code, shape, min_rows)
         return cells, tally(rows, parent, code, shape, cells)

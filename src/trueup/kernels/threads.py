@@ -20,7 +20,7 @@ class Workers:
     """Threads, by default one per core.
 
     ``progress`` is called with the numbers of completed items and of all items; ``begin`` runs in each thread before its
-    first item of every call.
+    first item in every call of `map`.
     """
 
     def __init__(

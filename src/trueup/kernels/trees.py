@@ -1,12 +1,12 @@
 """Forests as arrays, their exact collapse into one table per pair of features, and cascades that score rows with them.
 
 A node sends a row left if its number is at most the threshold, or its category is in the set of the node; missing numbers
-follow ``missing_left``. If no path to a leaf tests more than two features, the sum of the trees equals a sum over pairs
-of features of one table each: a leaf adds its value to every cell that satisfies its conditions.
+follow ``missing_left``. If no path to a leaf tests more than two features, the sum of the trees equals a sum over pairs of
+features of one table each: a leaf adds its value to every cell that satisfies its conditions.
 
-A cascade starts at the link of the prediction, F, and each stage sets it to ``theta * (F + sum of trees(features, F))``. A
-model may have several cascades, whose mean is returned. Collapsed stages are looked up in pair tables; the trees of others
-are walked.
+A cascade starts with F, the link function of the prediction; each stage sets F to ``theta * (F + sum of trees(features,
+F))``. A model may have several cascades, whose mean is returned. Collapsed stages are looked up in pair tables; the trees
+of other stages are walked.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def join_forests(forests: Sequence[Forest]) -> Forest:
 class ForestBins:
     """Bins of each feature: ascending cuts of a number, or classes of categories.
 
-    The bin of a number is the number of cuts below it; missing numbers have one more bin. ``classes`` has the bin of code +
-    1, so that entry 0 is for missing or unseen categories.
+    The bin of a number is the number of cuts below it; missing numbers have one more bin. ``classes`` has the bin of a
+    category at index code + 1; index 0 is for missing or unseen categories.
     """
 
     categorical: BoolArray
@@ -113,10 +113,10 @@ def find_bins(forest: Forest, levels: Sequence[int]) -> ForestBins:
 
 
 class PairTables(NamedTuple):
-    """The sum of a forest, as tables: a row (a, b, output, start, first row, first column) of ``table`` for each.
+    """A forest as a sum of tables; a row of ``table`` is (feature a, feature b, output, start, first row, first column).
 
     A table adds ``values[start + rows[bin of a] + columns[bin of b]]`` to its output, where ``rows`` and ``columns`` are
-    the parts of ``places`` that begin at its first row and column. If b is a, the columns are all 0.
+    slices of ``places`` that begin at its first row and first column. If b is a, the columns are all 0.
     """
 
     table: IntArray
@@ -168,7 +168,7 @@ def collapse(forest: Forest, bins: ForestBins, most_cells: int = MAX_CELLS) -> P
 
 
 class _Paths(NamedTuple):
-    """The nodes of a forest and, of every node and then every leaf: parent, side (1: left child), and output if a root."""
+    """The nodes of a forest; and of all nodes, then all leaves: parent, side (1 if a left child), and output if a root."""
 
     feature: Int32Array
     threshold: FloatArray
@@ -182,7 +182,7 @@ class _Paths(NamedTuple):
 
 
 class _Flat(NamedTuple):
-    """`ForestBins` as flat arrays: ``counts`` of bins per feature, cuts, and in ``codes`` one category of each class."""
+    """`ForestBins` as flat arrays: ``counts`` of bins per feature, cuts, and in ``codes`` a category + 1 of each class."""
 
     categorical: UInt8Array
     counts: IntArray
@@ -193,17 +193,17 @@ class _Flat(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """Tables: features, output (``pairs``); row or column of each bin (``places``, from ``at`` on); shape (``wide``)."""
+    """Tables of a forest before they are filled: features and output, shape, and the row or column of each bin."""
 
-    pairs: Int32Array
-    table_of: Int32Array
-    at: IntArray
-    places: Int32Array
-    wide: IntArray
+    pairs: Int32Array  # per table: the two features (-1 for none) and the output
+    table_of: Int32Array  # per leaf
+    at: IntArray  # per table: where the rows and the columns of its bins begin among the places
+    places: Int32Array  # row or column of each bin
+    wide: IntArray  # per table: number of rows and of columns
 
 
 def _choose_tables(tested: Int32Array) -> tuple[Int32Array, Int32Array]:
-    """Return the tables and each leaf's table: of the pair of features it tests, or of a pair that includes its one."""
+    """Return the distinct rows of ``tested`` as tables, and each leaf's table; with one feature, a pair that has it."""
     pairs, pair_of = np.unique(tested, axis=0, return_inverse=True)
     home = np.arange(len(pairs))
     first: dict[tuple[int, int], int] = {}
@@ -236,7 +236,7 @@ def find_leaf(
     here: int, X: FloatArray, at: int, F: FloatArray, i: int, levels: IntArray, node: Int32Array, threshold: FloatArray,
     words: UInt32Array,
 ) -> int:  # fmt: skip
-    """Return the leaf of a row in the tree with root ``here``: features are X[:, at], then the scores F[:, i]."""
+    """Return the leaf of a row (features X[:, at], then scores F[:, i]) in the tree with root ``here``; see `Forest`."""
     features = len(X)
     while here >= 0:
         feature = node[here, 0]
@@ -253,7 +253,7 @@ def find_leaf(
 
 @jit
 def _split(labels: Int32Array, groups: int, codes: IntArray, words: UInt32Array, at: int, many: int) -> int:
-    """Split each group of categories (group numbers: ``labels``) by membership in one set; return the number of groups."""
+    """Split groups of categories, numbered in ``labels``, by membership of ``codes`` in one set; return how many result."""
     size, inside, fresh = np.zeros(groups, np.int64), np.zeros(groups, np.int64), np.zeros(groups, np.int32)
     for i in range(len(labels)):
         size[labels[i]] += 1
@@ -281,7 +281,7 @@ def _tell_apart(
 
 @jit
 def _features_of_leaves(paths: _Paths, tested: Int32Array) -> bool:
-    """Write the one or two features on the path to each leaf (-1 for none), and its output; False if a path tests three."""
+    """Write per leaf the one or two features on its path (-1 for none) and its output; False if a path tests three."""
     for leaf in range(len(tested)):
         a, b = -1, -1
         top = len(paths.feature) + leaf
@@ -309,7 +309,7 @@ def _cut(flat: _Flat, feature: int, threshold: float) -> int:
 
 @jit
 def _mark(paths: _Paths, flat: _Flat, tables: _Tables) -> None:
-    """Mark in ``tables.places`` the first bin above each cut that a table needs; label classes that it distinguishes."""
+    """Mark in ``tables.places`` the first bin above each cut on a table's paths; for categories, number the classes."""
     for leaf in range(len(tables.table_of)):
         table = tables.table_of[leaf]
         node = paths.parent[len(paths.feature) + leaf]
@@ -386,7 +386,7 @@ def _fill(
 
 
 class Stage(NamedTuple):
-    """One round of one cascade: F becomes ``theta * (F + sum of the trees of forest)``."""
+    """One round of cascade number ``cascade``: F becomes ``theta * (F + sum of the trees of forest)``."""
 
     cascade: int
     theta: float
@@ -394,11 +394,11 @@ class Stage(NamedTuple):
 
 
 class CascadeProgram(NamedTuple):
-    """All inputs of `score` but the rows, as flat arrays."""
+    """The stages of all cascades as flat arrays: all arguments of `score` before X."""
 
     sizes: IntArray  # features, outputs, cascades, stages, link
-    levels: IntArray  # how many levels a feature has; -1 for a number
-    cuts_at: IntArray  # of features, then of the prediction columns of every stage
+    levels: IntArray  # the number of levels of each feature; -1 if it is numeric
+    cuts_at: IntArray  # start of the cuts of each feature, then of the prediction columns of every stage
     cuts: FloatArray
     classes_at: IntArray  # a categorical feature has one class for each level and, first, one for missing or unseen
     classes: Int32Array
@@ -410,17 +410,17 @@ class CascadeProgram(NamedTuple):
     values: FloatArray
     trees_at: IntArray
     tree: Int32Array  # root and output of each tree
-    node: Int32Array  # feature, left, right, where missing goes, where the words are and how many
+    node: Int32Array  # columns feature, left, right, missing_left, words_at and words_in of `Forest`
     threshold: FloatArray
     words: UInt32Array
     leaf: FloatArray
 
 
 def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades: int, link: int) -> CascadeProgram:
-    """Return the program of some stages, each collapsed into pair tables while these stay within MAX_CELLS.
+    """Return the program of the stages, in order of execution; a stage is collapsed into pair tables if MAX_CELLS allows.
 
-    Stages are in the order of execution; features are numbered, prediction columns last. ``levels`` is the number of levels
-    of each feature, -1 for a number.
+    Trees number the features as ``levels`` does, then the prediction columns. ``levels`` has the number of levels of each
+    feature, -1 for a number; ``link`` is IDENTITY, LOGIT or SOFTMAX.
     """
     features = len(levels)
     shared = find_bins(join_forests([stage.forest for stage in stages]), [*levels, *[NUMERIC] * outputs])
@@ -459,7 +459,7 @@ def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades
 
 @jit
 def _bin(x: FloatArray, cuts: FloatArray, bins: Int32Array) -> None:
-    """Write to ``bins`` the number of cuts below each number, len(cuts) + 1 for NaN."""
+    """Write to ``bins[i]`` the number of ``cuts`` below ``x[i]``, or len(cuts) + 1 if it is NaN."""
     if len(x) >= FEW:
         lower_bounds(cuts, x, bins)
     for i in range(len(x)):
@@ -485,7 +485,7 @@ def logit(p: float) -> float:
 
 @jit
 def _enter(P: FloatArray, start: int, rows: int, link: int, F: FloatArray) -> None:
-    """Write to F the link of ``rows`` predictions of P from ``start`` on."""
+    """Write to F (outputs, rows) the link function of ``rows`` rows of the predictions P, from row ``start`` on."""
     for c in range(len(F)):
         for i in range(rows):
             p = P[start + i, c]
@@ -498,7 +498,7 @@ def _enter(P: FloatArray, start: int, rows: int, link: int, F: FloatArray) -> No
 
 @jit
 def _leave(F: FloatArray, start: int, rows: int, link: int, out: FloatArray) -> None:
-    """Write to ``out``, from row ``start`` on, the inverse link of F."""
+    """Write to ``out``, from row ``start`` on, the inverse link function of F (outputs, rows)."""
     for i in range(rows):
         row, top, total = out[start + i], F[0, i], 0.0
         for c in range(len(F)):
@@ -518,7 +518,7 @@ def _look_up(
     first: int, last: int, table: IntArray, places: Int32Array, values: FloatArray, bins: Int32Array, rows: int,
     added: FloatArray,
 ) -> None:  # fmt: skip
-    """Add the values of tables ``first`` to ``last - 1`` at the bins of each row to ``added`` (outputs, rows)."""
+    """Add to ``added`` (outputs, rows) tables ``first`` to ``last - 1`` of `PairTables` at ``bins`` (features, rows)."""
     for t in range(first, last):
         a, b, c = bins[table[t, 0]], bins[table[t, 1]], added[table[t, 2]]
         begin, across, down = table[t, 3], table[t, 4], table[t, 5]
@@ -544,7 +544,7 @@ def score(
     values: FloatArray, trees_at: IntArray, tree: Int32Array, node: Int32Array, threshold: FloatArray, words: UInt32Array,
     leaf: FloatArray, X: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Score rows: features X (features, rows), categories as codes, and predictions P (rows, outputs); `CascadeProgram`."""
+    """Apply a `CascadeProgram` to predictions P (rows, outputs) with features X (features, rows), categories as codes."""
     features, outputs = sizes[0], sizes[1]
     link = sizes[4]
     most = min(ROWS, len(P))

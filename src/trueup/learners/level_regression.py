@@ -57,7 +57,7 @@ class BinnedColumns:
 
 
 def _find_cuts(column: FloatArray, bins: int) -> FloatArray:
-    """Return cuts between the distinct values if there are few, else quantiles; a value equal to a cut is left of it."""
+    """Return cuts between the distinct values if at most ``bins``, else quantiles; a value equal to a cut is left of it."""
     known = column[~np.isnan(column)]
     first = np.unique(known[:1000])
     distinct = np.unique(known) if len(first) <= bins else first
@@ -71,7 +71,7 @@ def _find_cuts(column: FloatArray, bins: int) -> FloatArray:
 
 
 class LevelTrees(NamedTuple):
-    """One tree per level, (levels, nodes) in heap order: feature (-1 at leaves), cut, branch of missing values, value."""
+    """One tree per level, (levels, nodes) in heap order: feature (-1 at leaves), cut, side (1: missing is left), value."""
 
     feature: Int32Array
     cut: Int32Array
@@ -108,7 +108,7 @@ class TreeLearner:
     def fit(
         self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray | float, workers: Workers
     ) -> LevelTrees:
-        """Grow a tree per level on the residuals ``y - F`` of the training ``rows``; ``level`` is that of every row."""
+        """Grow a tree per level on the residuals ``y - F`` of the training ``rows``; ``level`` is the level of each row."""
         order, starts = order_by_level(level, rows, levels)
         target, shape = y - F, (levels, 2 ** (self.depth + 1) - 1)
         leaf_rows = min(MIN_LEAF_ROWS, self.min_rows / 2.0**self.depth)
@@ -146,7 +146,7 @@ class TreeLearner:
         return trees._replace(feature=np.where(below, np.int32(-1), trees.feature))
 
     def keep(self, trees: LevelTrees, kept: BoolArray) -> LevelTrees:
-        """Return the trees of the kept levels."""
+        """Return the trees of the levels where ``kept`` is true."""
         return LevelTrees._make(array[kept] for array in trees)
 
 
@@ -264,12 +264,12 @@ class LineLearner:
         return out
 
     def keep(self, slopes: FloatArray, kept: BoolArray) -> FloatArray:
-        """Return the slopes of the kept levels."""
+        """Return the slopes of the levels where ``kept`` is true."""
         return slopes[kept]
 
 
 def _mean_and_deviation(column: FloatArray, weight: FloatArray) -> tuple[float, float]:
-    """Return the weighted mean and standard deviation of numbers of any magnitude; of a constant, itself and 1."""
+    """Return the weighted mean and standard deviation of a column; of a constant column, the constant and 1."""
     low, high = float(column.min()), float(column.max())
     if low == high:
         return low, 1.0
@@ -289,7 +289,7 @@ class ExternalLearner:
     name: str = "a regressor"
 
     def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: Any, workers: Workers) -> list[Any]:  # noqa: ARG002
-        """Fit a regressor to the outcomes of each level; None on levels without rows."""
+        """Fit a regressor to the outcomes of each level; return one per level, None for levels without rows."""
         order, starts = order_by_level(level, rows, levels)
 
         def fit_level(v: int) -> Any:
@@ -310,11 +310,11 @@ class ExternalLearner:
         return workers.map(fit_level, range(levels))
 
     def values(self, fitted: Sequence[Any], level: Int32Array, F: FloatArray | float, workers: Workers) -> FloatArray:
-        """Return for every row the prediction by the regressor of its level minus the score ``F``; NaN without one."""
+        """Return for every row the prediction of its level's regressor minus the score ``F``; NaN if the level has none."""
         return predict_levels(fitted, self.X, level, workers) - F
 
     def keep(self, fitted: Sequence[Any], kept: BoolArray) -> list[Any]:
-        """Return the regressors of the kept levels, None for the others."""
+        """Return the regressors of the levels where ``kept`` is true, None for the others."""
         return [regressor if keep else None for regressor, keep in zip(fitted, kept, strict=True)]
 
 

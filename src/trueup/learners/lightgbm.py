@@ -1,4 +1,4 @@
-"""Boosted trees by LightGBM, on features that are binned once. The only importer of lightgbm.
+"""Boosted trees by LightGBM, on features that are binned once. No other module imports lightgbm.
 
 Category codes are shifted by one on input, since LightGBM cannot isolate a code of -1; trees are returned as arrays of
 `trueup.kernels.trees.Forest`, in the codes of the Table.
@@ -45,7 +45,7 @@ def silence() -> None:
 
 
 def connect_workers(addresses: Sequence[tuple[str, int]], rank: int) -> None:
-    """Open LightGBM's own connections between workers, once per process; ``tree_learner="data"`` then sees all rows."""
+    """Open LightGBM's own connections between workers, once per process: ``tree_learner="data"`` then uses all rows."""
     global _connected
     if len(addresses) < 2 or _connected:
         return
@@ -66,9 +66,9 @@ def release_memory() -> None:
 class GrowthParameters:
     """The parameters of LightGBM's trees, and of the search for their number.
 
-    With several ``machines``, each process grows every tree from its own rows over the connections of `connect_workers`;
-    the trees are those of one process, except for categories of more than 100 levels: LightGBM then uses the number of rows
-    per level, which several machines estimate by shares of the hessians.
+    With several ``machines``, each process has some of the rows, and all grow the same trees, over the connections of
+    `connect_workers`. These are the trees of one process, except for categories of more than 100 levels: LightGBM then uses
+    the number of rows per level, which several machines estimate by shares of the hessians.
     """
 
     loss: Loss
@@ -89,7 +89,7 @@ class GrowthParameters:
     machines: int = 1
 
     def training_parameters(self, features: int) -> dict[str, Any]:
-        """Return the parameters of LightGBM for this many features after the prediction columns."""
+        """Return the parameters of LightGBM for ``features`` features that follow the prediction columns."""
         parameters = {
             "objective": OBJECTIVES[self.loss], "metric": METRICS[self.loss], "boost_from_average": False, "verbosity": -1,
             "max_depth": min(self.depth or MAX_DEPTH, MAX_DEPTH), "num_leaves": self.leaves,
@@ -272,7 +272,7 @@ class TreeGrower:
 
 
 def _parse_model(text: str, outputs: int, features: int, *, by_weight: bool) -> Forest:
-    """Parse the text of a model that LightGBM has just written."""
+    """Return the forest in the text of a model that LightGBM has just written; arguments as for `_parse_nodes`."""
     forests = []
     for index, block in enumerate(text.split("\nTree=")[1:]):
         lines = dict(line.split("=", 1) for line in block.split("\n\n", 1)[0].splitlines() if "=" in line)
@@ -286,11 +286,11 @@ def _parse_model(text: str, outputs: int, features: int, *, by_weight: bool) -> 
 
 
 def _parse_nodes(lines: dict[str, str], outputs: int, features: int, *, by_weight: bool) -> dict[str, AnyArray]:
-    """Parse the nodes of one tree; empty arrays without lines.
+    """Return the nodes of one tree, features before ``outputs`` prediction columns; arrays are empty without lines.
 
-    Where a feature had no missing values in training, LightGBM would treat a missing value as 0; here it follows the
-    branch that most training rows took. ``by_weight`` counts rows by their hessians, since LightGBM's own counts are wrong
-    in trees grown by several machines.
+    Where a feature had no missing values in training, LightGBM would treat a missing value as 0; here it follows the branch
+    that most training rows took. ``by_weight`` counts rows by their hessians, since LightGBM's own counts are wrong in
+    trees grown by several machines.
     """
     split_feature, decision = (_numbers(lines, name, np.int64) for name in ("split_feature", "decision_type"))
     left, right = (_numbers(lines, name, np.int64) for name in ("left_child", "right_child"))

@@ -1,4 +1,4 @@
-"""Measures of calibration: functions of arrays that return numbers."""
+"""Measures of calibration: functions of arrays that return numbers, arrays or small result objects."""
 
 from trueup.metrics.binned import (
     DebiasedError,

@@ -266,7 +266,7 @@ def debiased_ece(
 
     Notes
     -----
-    sum_b s_b (gap_b^2 - v_b), s_b the share of the bin in the weight of the bins kept. If every outcome is 0 or 1,
+    ``squared`` is sum_b s_b (gap_b^2 - v_b), s_b the bin's share of the weight of kept bins. If every outcome is 0 or 1,
     v_b = ybar_b (1 - ybar_b)/(n_b - 1) (Kumar, Liang and Ma 2019, section 4.2), else v_b = var(y - p)/n_b with the
     sample variance of the bin. The two agree if all scores of a bin are equal; otherwise the first counts the spread of
     the scores in the bin as noise, and ``squared`` is too low by about var_b(p)/n_b.

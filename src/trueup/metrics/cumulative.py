@@ -33,7 +33,7 @@ TIE = 1e-9  # relative: sums this close are equal up to rounding
 
 
 def _tally_all(data: Scored) -> tuple[SortedRows, Tally]:
-    """Sort the rows by score and tally them as one segment."""
+    """Sort the rows by score and tally them as one segment; return the sorted rows and the tally."""
     rows = sort_rows(data.y, data.p, None if (data.w == 1).all() else data.w, real=False)
     return rows, tally_groups(rows, np.zeros(len(rows), np.int32), 1)
 
@@ -182,7 +182,7 @@ def ecce_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) ->
 
 @dataclass(frozen=True)
 class CalibrationBound(Result):
-    """Bounds on the calibration measure c of a score in the population, each valid with probability 1 - delta.
+    """Bounds on c, the measure of `calibration_bound`, in the population, each valid with probability 1 - delta.
 
     ``value`` is c_emp, the measure in the sample.
     """

@@ -56,7 +56,7 @@ BLOCK = 4096  # p-values at a time: they stay in the cache
 
 
 class LocalMeans(NamedTuple):
-    """Means over the neighbourhood of each point.
+    """Means over the neighbourhood of each point, in the symbols of the module.
 
     ``expected`` is the mean confidence weighted by a_i and ``expected2`` by a_i^2, ``size`` is n, ``largest`` is A/a.
     """
@@ -140,8 +140,8 @@ class LocalErrors:
     ``low`` and ``high`` are pointwise limits of the error, at ``level``. ``p_value`` is two-sided, for calibrated
     confidences, and valid for any number of neighbours. ``p_adjusted`` accounts for having examined every point: it bounds
     the probability that calibrated confidences would show as much evidence anywhere; it comes from a bound, or from
-    ``draws`` simulated outcomes if there are any. All are NaN, and ``size`` 0, without neighbours. ``neighbourhoods``
-    counts the distinct ones.
+    ``draws`` simulated outcomes if there are any. For a point without neighbours ``size`` is 0 and the others are NaN.
+    ``neighbourhoods`` counts the distinct neighbourhoods.
     """
 
     gamma: float | None
@@ -323,7 +323,7 @@ def local_errors(
 
 
 def _local_means(rows: Neighbourhoods, gamma: float) -> tuple[LocalMeans, FloatArray, FloatArray, BoolArray]:
-    """Return means, errors and noise of the points with neighbours, and which points those are."""
+    """Return means, errors and noise of the points that have neighbours, and a mask of these points."""
     p, w = rows.confidence, rows.weight
     columns = (w, w * (p - rows.hit), w * p, w**2, w**2 * p, w**2 * p * (1 - p), np.ones(len(p)))
     scale = rows.scale(gamma)
@@ -370,7 +370,7 @@ def _adjust_by_draws(
     ranked, points, limit = LocalMeans(*(column[order] for column in means)), points[order], limit[order]
 
     def count_smaller(errors: FloatArray) -> IntArray:
-        """Count for each rank the draws in which that rank or a later one has a p-value within the limit of the rank."""
+        """Count, for each rank k, the draws (rows of ``errors``) in which a rank from k on has log p <= limit[k]."""
         log_p = np.empty(errors.shape)
         for start in range(0, len(limit), BLOCK):
             block = slice(start, start + BLOCK)

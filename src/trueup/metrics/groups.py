@@ -148,7 +148,7 @@ class MulticalibrationError:
     sigma : float
         max_g R_g / sigma_g, with R_g the ECCE-R of group g and sigma_g = sqrt(sum w^2 p(1-p)) / W over its rows.
     absolute, relative : float
-        ``sigma`` times the standard error over all rows; that over min(prevalence, 1 - prevalence), NaN where that is 0.
+        ``sigma`` times the standard error over all rows; this over min(prevalence, 1 - prevalence), or NaN if that is 0.
     worst : object
         The worst group: its label, or its column index.
     groups : tuple
@@ -222,7 +222,7 @@ def multicalibration_error(
 
 
 def _read_groups(groups: ArrayLike, rows: int) -> tuple[tuple[Any, ...], BoolArray | None, Int32Array]:
-    """Return group names; and indicators (n, g) if groups may overlap, else codes (n,), -1 for rows in no group."""
+    """Return group names, indicators (n, g) or None for labels, and codes (n,) of labels, -1 for rows in no group."""
     labels = as_labels(groups)
     if labels.ndim not in (1, 2) or len(labels) != rows:
         raise DataError(

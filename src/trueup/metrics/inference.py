@@ -59,12 +59,12 @@ def segment_pvalues(span: FloatArray, rise: FloatArray, variance: FloatArray, sk
 
 
 def limit_pvalues(sigma_units: FloatArray) -> FloatArray:
-    """Return P(range of Brownian motion > x) for each x = ECCE-R / sigma: too small if few events are expected."""
+    """Return P(range of Brownian motion > x) for each x = ECCE-R / sigma; it is too small if few events are expected."""
     return segment_pvalues(sigma_units, sigma_units, np.ones(len(sigma_units)), np.zeros(len(sigma_units)))
 
 
 def real_pvalues(sigma_units: FloatArray, rows: NDArray[np.integer]) -> FloatArray:
-    """Return p-values for real outcomes: the range tail with Student's t of 2(n-1)/3 degrees of freedom for the normal."""
+    """Return p-values for real outcomes: `limit_pvalues` with Student's t, 2(n-1)/3 degrees of freedom, for the normal."""
     from scipy.special import stdtr
 
     x = np.asarray(sigma_units, np.float64)
@@ -114,7 +114,7 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
 
 
 def rejected(p: FloatArray, method: Adjustment, alpha: float, tested: int) -> BoolArray:
-    """Return which p-values are rejected at alpha after adjustment for ``tested`` tests; pass 1 for those not tested.
+    """Return which p-values are rejected at alpha after adjustment for ``tested`` tests; those not tested must be 1.
 
     Only p-values of at most alpha are examined: no adjustment makes one smaller.
     """

@@ -70,8 +70,8 @@ class Options(NamedTuple):
 class Neighbourhoods:
     """The rows of positive weight, and the query points at which local means are computed.
 
-    ``rows`` are the indices of these rows in the input; ``cell`` is the bin of each, or its bin and group. ``weight`` is
-    divided by a power of two near the largest weight of the cell, which cancels in ratios of sums.
+    ``rows`` are the indices of these rows in the input; ``cell`` is the bin of each row, with kernel "group" its bin and
+    group. ``weight`` is divided by a power of two near the largest weight of the cell, which cancels in ratios of sums.
     """
 
     confidence: FloatArray
@@ -108,7 +108,7 @@ class Neighbourhoods:
         return Sums(*(np.concatenate(parts, axis=1)[:, place] for parts in zip(own, rest, strict=True)))
 
     def distinct(self, *, ignore_distance: bool) -> IntArray:
-        """Return the neighbourhood number of each query point, equal for points that share all neighbours."""
+        """Return a number per query point, equal if all neighbours are the same: per cell if ``ignore_distance``."""
         if self.options.leave_one_out:
             return np.arange(len(self.query))
         if ignore_distance:
@@ -254,9 +254,9 @@ def lce(
         A weight of 2 counts the row twice. A row of weight 0 has no influence, but still gets a value.
     gamma : float, optional
         The reach of a neighbourhood, above 0: a row at distance |phi - phi'|_1 = d gamma has 1/e of the weight of one at
-        distance 0. Infinite, it is the whole bin. Its meaning depends on the scaling of phi: with `fit_features`, whose
-        rows have a mean distance of d, it is a share of that distance. Required by the Laplace kernel, and `lce_curve`
-        helps to choose it; groups have none.
+        distance 0. If it is infinite, all rows of the bin count equally. Its meaning depends on the scaling of phi: with
+        `fit_features`, whose rows have a mean distance of d, it is a share of that distance. Required by kernel "laplace"
+        (`lce_curve` helps to choose it), and not allowed with kernel "group".
     bins, strategy
         Only rows in the same bin of confidence are neighbours; the bins are those of `trueup.metrics.bins`.
     query : (phi, confidence), optional
@@ -372,7 +372,7 @@ def _signed_errors(rows: Neighbourhoods, gammas: list[float]) -> FloatArray:
 
 
 def _average(rows: Neighbourhoods, values: FloatArray) -> float:
-    """Return the mean of ``values``, weighted by query point, without NaN."""
+    """Return the mean of the ``values`` that are not NaN, weighted by the weights of the query points."""
     used = np.isfinite(values) & (rows.query_weight > 0)
     return float(np.average(values[used], weights=rows.query_weight[used])) if used.any() else math.nan
 
@@ -593,7 +593,7 @@ def fit_features(
 
 
 def _scaling(rows: FloatArray, w: FloatArray, scaling: Scaling, *, plain: bool) -> tuple[FloatArray, FloatArray]:
-    """Return the center and the scale of each column for this ``scaling``; see `fit_features`."""
+    """Return center and scale of each column for this ``scaling``; "none" has center 0 if ``plain`` (not rotated later)."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     ones = np.ones(rows.shape[1])
     if scaling == "none" and plain:

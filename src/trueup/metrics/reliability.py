@@ -67,7 +67,7 @@ class ReliabilityCurve(Result):
 
 @dataclass(frozen=True, eq=False)
 class CurveSet(Mapping[int, ReliabilityCurve]):
-    """Curves by rank of their segment, stored as a few long arrays; each `ReliabilityCurve` is created on access."""
+    """Reliability curves by the rank of their segment, stored as a few long arrays; each curve is created on access."""
 
     numbers: dict[int, int]
     """Position of each numbered curve."""
@@ -92,7 +92,7 @@ def curves_from_sums(numbers: Sequence[int], cells: FloatArray, *, alpha: float,
     """Make curves from bin sums ``cells`` (curves, bins, 6) of `trueup.kernels.tally.curves`; empty bins are dropped.
 
     Limits are Wilson's with Kish's effective size for probabilities, and normal ones from the squared residuals for real
-    outcomes.
+    outcomes. ``numbers`` are the keys of the curves.
     """
     used = cells[..., sums.CURVE_ROWS] > 0
     flat = cells[used]
@@ -197,7 +197,7 @@ def _binned_curve(
 
 
 def _isotonic_smoother(data: Scored) -> tuple[FloatArray, Smoother, FloatArray]:
-    """Return the knots of the isotonic fit, a function from other outcomes to their fit there, and effective sizes."""
+    """Return knots of the isotonic fit, a function from outcomes and weights to a fit there, and effective sizes."""
     fit = isotonic(data.y, data.p, data.w)
     values, block = np.unique(fit.fitted, return_inverse=True)
     mass, squares = np.bincount(block, data.w), np.bincount(block, data.w**2)
@@ -210,7 +210,7 @@ def _isotonic_smoother(data: Scored) -> tuple[FloatArray, Smoother, FloatArray]:
 
 
 def _kernel_smoother(data: Scored) -> tuple[FloatArray, Smoother, FloatArray]:
-    """Return evenly spaced scores, a function from outcomes to their smoothed means there, and effective sizes."""
+    """Return even scores, a function from outcomes and weights to smoothed means there, and effective sizes."""
     sigma = max(smooth_ece(data.y, data.p, data.w), MIN_BANDWIDTH)
     places = np.linspace(data.p.min(), data.p.max(), KERNEL_POINTS if data.p.min() < data.p.max() else 1)
     centres = np.linspace(0, 1, KERNEL_CELLS + 1)

@@ -304,7 +304,7 @@ def hosmer_lemeshow(
     n_bins : int
         Maximum number of bins: tied scores share one, and bins without rows or noise are left out.
     fitted : bool
-        Whether the scores were fitted on these rows: two degrees of freedom fewer.
+        Whether the scores were fitted on these rows; the test then has two degrees of freedom fewer.
 
     Notes
     -----

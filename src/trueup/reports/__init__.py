@@ -1,1 +1,1 @@
-"""Results as pages people read. This room only reads results; nothing below it knows of it."""
+"""Reports: results of the other packages as HTML pages, Markdown, CSV, JSON and figures."""

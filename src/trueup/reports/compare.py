@@ -222,7 +222,7 @@ def compare_segments(
 def fix_sections(
     fix: Any, audits: Sequence[Audit] = (), vocabulary: Vocabulary = DEFAULT_VOCABULARY, *, training_rows: bool = False
 ) -> tuple[Section, ...]:
-    """Return sections on what a calibrator or model corrected; ``training_rows`` if the audits are of its training rows."""
+    """Return sections on what the model ``fix`` corrected; ``training_rows`` means that audits are of its training rows."""
     fitted = _model_of(fix)
     if fitted is None:
         raise ArgumentError(
@@ -241,7 +241,7 @@ def _model_of(fix: Any) -> Model | None:
 
 
 def looks_like_training_data(fix: Any, audits: Sequence[Audit]) -> bool:
-    """Return whether the rows of two audits look like the training rows of the fix between them, as far as is known."""
+    """Return whether the audits, before and after ``fix``, look like audits of its training rows; False if unknown."""
     fitted = _model_of(fix)
     if fitted is None or len(audits) < 2:
         return False
@@ -285,7 +285,7 @@ def _corrections(fitted: Model, audits: Sequence[Audit], vocabulary: Vocabulary,
 
 
 def _other_score(fitted: Model, audits: Sequence[Audit]) -> str:
-    """Return a warning if the fix was fitted to another score than the one it is compared with."""
+    """Return a warning if the model corrects another score than that of the first of two audits, else an empty text."""
     corrected = fitted.schema.prediction
     before = audits[0].schema.prediction if len(audits) > 1 else ()
     if not corrected or not before or corrected == before:

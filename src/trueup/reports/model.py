@@ -158,7 +158,7 @@ def text_cell(text: str, kind: str = "name", rows: int = 1, width: int = MAX_NAM
 
 
 def finding_state(audit: Audit, finding: Finding | None) -> str:
-    """Return the state of a segment, a key of `STATES`; None is a segment that the audit does not have."""
+    """Return the state of a segment, a key of `STATES`; a finding of None is a segment that the audit does not have."""
     if finding is None:
         return "absent"
     if not finding.testable:
@@ -189,7 +189,7 @@ def make_table(columns: Sequence[Column], items: Iterable[Any], more: int = 0, *
 
 
 def make_filters(used: Sequence[Sequence[int]], rows: Iterable[int], names: Sequence[str]) -> dict[str, Any]:
-    """Return the `TableView` fields for filtering segments by the data columns ``used`` and the number of data rows."""
+    """Return the `TableView` fields that filter segments by the data columns ``used`` (indices) and numbers of rows."""
     choices = sorted({index for indices in used for index in indices})
     return {
         "filters": tuple((" ".join(map(str, indices)), n) for indices, n in zip(used, rows, strict=True)),
@@ -478,7 +478,7 @@ def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
 
 
 def worst_curves(audit: Audit, vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """Return the reliability curves of the worst segments."""
+    """Return the reliability curves of the MAX_CURVES worst segments, as `view_curve` does."""
     findings = audit.worst(min(MAX_CURVES + 1, audit.tested))
     shown = [finding for finding in findings if finding.segment != audit.overall.segment]
     return [view_curve(audit, finding, vocabulary) for finding in shown[:MAX_CURVES]]
@@ -531,7 +531,7 @@ def metrics_and_terms(audit: Audit, vocabulary: Vocabulary) -> list[Figure]:
 
 
 def shown_notes(audit: Audit, vocabulary: Vocabulary) -> list[str]:
-    """Return the notes of the audit, shortened."""
+    """Return at most MAX_NOTES notes of the audit, each shortened, and a line on how many more there are."""
     notes = [shorten(note, 400) for note in audit_notes(audit, vocabulary)]
     more = len(notes) - MAX_NOTES
     return [*notes[:MAX_NOTES], *([f"and {more:,} more notes"] if more > 0 else [])]

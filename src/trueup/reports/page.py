@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import functools
 import hashlib
 import json
 import math
@@ -30,6 +31,8 @@ from trueup.storage import write_text
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from jinja2 import Environment
 
     Results = Audit | Sequence[Audit] | Mapping[str, Audit]
 
@@ -106,7 +109,7 @@ def report(
 
 
 def name_audits(results: Results) -> dict[str, Audit]:
-    """Return the audits by name: a mapping has names, one audit has none, two are "before" and "after"."""
+    """Return audits by name: as in a mapping; no name for one audit; "before" and "after" for two; else "audit 1", ..."""
     hint = "pass the result of trueup.audit"
     if isinstance(results, Audit):
         return {"": results}
@@ -182,9 +185,9 @@ def build_page(
     return Page(title, named, profile, table, findings, sections, fix_parts, training_rows)
 
 
-def render(results: Results, template: str = "page.html.j2", **options: Any) -> str:
-    """Return the HTML page of `report`, or another template; ``options`` are those of `build_page`."""
-    page = build_page(results, **options)
+@functools.cache
+def _environment() -> Environment:
+    """Return the environment of the templates, which keeps them compiled."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
@@ -195,6 +198,13 @@ def render(results: Results, template: str = "page.html.j2", **options: Any) -> 
         lstrip_blocks=True,
     )
     environment.filters |= {"code": code, "prose": prose}
+    environment.globals |= {"compare": compare, "model": model, "text": text, "version": trueup.__version__}
+    return environment
+
+
+def render(results: Results, template: str = "page.html.j2", **options: Any) -> str:
+    """Return the HTML page of `report`, or another template; ``options`` are those of `build_page`."""
+    page, environment = build_page(results, **options), _environment()
     vocabulary, last = page.profile.vocabulary, list(page.audits.values())[-1]
     assets: Any = environment.get_template("assets.html.j2").module
     script, alpha = assets.script(), percent(last.settings.alpha)
@@ -207,9 +217,6 @@ def render(results: Results, template: str = "page.html.j2", **options: Any) -> 
         # The policy has the digest of the script: a browser runs this script and no other, whatever the data contain.
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         vocabulary=vocabulary,
-        compare=compare,
-        model=model,
-        text=text,
         axes=model.axis_labels(vocabulary),
         regression=last.schema.task == "regression",
         alpha=alpha,
@@ -217,7 +224,6 @@ def render(results: Results, template: str = "page.html.j2", **options: Any) -> 
         error_control=ERROR_CONTROL[last.settings.adjust].format(
             alpha=alpha, segment=vocabulary.segment, segments=vocabulary.segments
         ),
-        version=trueup.__version__,
     )
 
 

@@ -1,1 +1,1 @@
-"""Fixes that are a curve of the score: the classics, alone or by group."""
+"""Calibrators that correct a score by a curve: Platt, Temperature, Beta, Isotonic, Histogram, and Grouped."""

@@ -1,4 +1,4 @@
-"""Platt, Temperature and Beta, by maximum likelihood; Isotonic and Histogram, the mean outcome of blocks or bins.
+"""Curves of the score: Platt, Temperature and Beta by maximum likelihood; Isotonic and Histogram by mean outcomes.
 
 **Prior.** If all outcomes are equal, or a threshold of the score separates them, the likelihood has no maximum. So every
 smooth fit includes one pseudo-row, spread over the scores like the data, whose outcome is the score itself (a conjugate
@@ -44,7 +44,7 @@ ROUNDING = 1e-9  # a score at which a multiple of the weight of a bin is reached
 
 
 class SingleMapCalibrator(Calibrator):
-    """Base class of calibrators that fit one map and keep it only if it lowers the held-out loss significantly."""
+    """Base class of calibrators that fit one map; with a stopping rule it is kept only if it lowers the held-out loss."""
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)
@@ -65,7 +65,7 @@ class SingleMapCalibrator(Calibrator):
         return FitResult(fitted, history, held_out=stopping.collect_held_out(joined, rows, scores))
 
     def _out_of_fold(self, table: Table, splits: Sequence[Split]) -> tuple[FloatArray, Map]:
-        """Fit a map per split to its training rows; return its scores of the held-out rows, and the last map."""
+        """Fit a map per split to its training rows; return the scores of all held-out rows, in turn, and the last map."""
         scores = []
         for split in splits:
             fitted = self._fit_rows(table.take(split.train))
@@ -109,7 +109,7 @@ def _row_losses(table: Table, scores: FloatArray) -> FloatArray:
 
 
 def count_rows(weight: FloatArray | None, rows: int, group: Int32Array | None = None, groups: int = 1) -> FloatArray:
-    """Return the rows per group: the sum of weights if these are counts, else the effective number (sum w)^2 / sum w^2."""
+    """Return the rows per group: the sum of weights that are row counts, else the effective number (sum w)^2 / sum w^2."""
     if weight is None:
         return np.array([float(rows)]) if group is None else np.bincount(group, minlength=groups).astype(np.float64)
     codes = np.zeros(0, np.int32) if group is None else group
@@ -122,7 +122,7 @@ def count_rows(weight: FloatArray | None, rows: int, group: Int32Array | None = 
 
 @dataclass(eq=False, repr=False)
 class ScoreCalibrator(SingleMapCalibrator):
-    """Base class of calibrators that correct the score by a curve per class, without features; see ``_fit_output``."""
+    """Base class of calibrators that correct the score by a curve per class, which a subclass fits in ``_fit_output``."""
 
     PROBABILITIES_ONLY = False
     form = "logit"  # of the curves of probabilities; see `CurveMap`
@@ -145,7 +145,7 @@ class ScoreCalibrator(SingleMapCalibrator):
         return self._fit_curves(table, count_rows(table.weight, len(table)))
 
     def _fit_curves(self, table: Table, sizes: FloatArray, group: Int32Array | None = None) -> CurveMap:
-        """Fit a curve per class (against the rest) and group; ``sizes`` are rows per group, ``group`` that of each row."""
+        """Fit a curve per class (against the rest) and group; ``sizes`` are rows per group, ``group`` each row's group."""
         P, fits = table.prediction.reshape(len(table), -1), []
         for output, scores in enumerate(P.T):
             y = table.y if len(P.T) == 1 else (table.y == output).astype(np.float64)
@@ -158,7 +158,7 @@ class ScoreCalibrator(SingleMapCalibrator):
 
     @abstractmethod
     def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> Any:
-        """Fit the curves of one class: return coefficients, (groups, 3), or per group its knots (or edges) and values."""
+        """Fit the curves of one class; return coefficients, (groups, 3), or knots (or edges) and values of each group."""
 
     def _curves(self) -> CurveMap | None:
         """Return the fitted curves; None if scores are left unchanged."""
@@ -166,13 +166,13 @@ class ScoreCalibrator(SingleMapCalibrator):
         return fitted if isinstance(fitted, CurveMap) else None
 
     def _coefficient(self, column: int, unchanged: float) -> Any:
-        """Return a ``column`` of the coefficients: a number, or one per class; ``unchanged`` if scores are unchanged."""
+        """Return a ``column`` of the coefficients, a number or one per class; ``unchanged`` if there is no correction."""
         curves, outputs = self._curves(), len(self._fitted().schema.prediction)
         values = np.full(outputs, unchanged) if curves is None else curves.coefficients[:, column].copy()
         return float(values[0]) if len(values) == 1 else values
 
     def _pieces(self, side: int) -> Any:
-        """Return knots or edges (``side`` 0) or values (1): an array, or a list of one per class; empty if unchanged."""
+        """Return knots or edges (``side`` 0) or values (1): an array, or a list with one per class; empty if unchanged."""
         curves, outputs = self._curves(), len(self._fitted().schema.prediction)
         pieces = [np.zeros(0) if curves is None else curves.piece(output)[side].copy() for output in range(outputs)]
         return pieces[0] if outputs == 1 else pieces
@@ -181,7 +181,7 @@ class ScoreCalibrator(SingleMapCalibrator):
 def _fit_coefficients(
     pooled: PooledScores, sizes: FloatArray, columns: list[FloatArray], low: list[float], start: list[float]
 ) -> FloatArray:
-    """Fit a logistic regression on ``columns`` per group, from ``start``, slopes at least ``low``: (groups, columns)."""
+    """Fit a logistic regression on ``columns`` per group, slopes from ``low`` to 100; return the coefficients per group."""
     p = np.clip(pooled.score, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
     share = np.repeat(PRIOR_ROWS / np.maximum(sizes, PRIOR_ROWS), np.diff(pooled.at))
     weight, total = pooled.weight * (1 + share), pooled.total + share * pooled.weight * p
@@ -318,7 +318,7 @@ class Temperature(ScoreCalibrator):
         return 1.0 if curves is None else float(1 / curves.coefficients[0, 0])
 
     def _fit_curves(self, table: Table, sizes: FloatArray, group: Int32Array | None = None) -> CurveMap:
-        """Fit one factor of the log probabilities of all classes per group; equal rows are sorted and pooled first."""
+        """Fit one factor of the log probabilities of all classes per group; rows equal in scores and outcome are pooled."""
         if table.prediction.ndim == 1:
             return super()._fit_curves(table, sizes, group)
         group = np.zeros(len(table), np.int32) if group is None else group
@@ -548,7 +548,7 @@ class Histogram(ScoreCalibrator):
         return [self._fit_bins(*group, real=task == "regression") for group in _groups(pooled)]
 
     def _fit_bins(self, score: FloatArray, weight: FloatArray, total: FloatArray, *, real: bool) -> Piece:
-        """Return upper edges and mean outcomes of bins, interpolated for empty bins; ``total`` is the sum of outcomes."""
+        """Return upper edges and mean outcomes of bins, interpolated if empty; ``total``: the sum of outcomes per score."""
         low, high = (float(score[0]), float(score[-1])) if real else (0.0, 1.0)
         if self.strategy == "mass":
             inner, first = cut_by_mass(score, weight, int(self.bins))
@@ -570,7 +570,7 @@ def _groups(pooled: PooledScores) -> Iterator[tuple[FloatArray, FloatArray, Floa
 
 
 def cut_by_mass(score: FloatArray, weight: FloatArray, bins: int) -> tuple[FloatArray, IntArray]:
-    """Cut ascending scores into bins of equal weight; return the edges between bins, and the index of each first score."""
+    """Cut ascending scores into ``bins`` bins of equal weight; return the edges between them, and where each starts."""
     mass = np.cumsum(weight)
     below = np.append(0.0, mass[:-1])
     number = np.minimum(np.floor(bins * (below / mass[-1]) + ROUNDING), bins - 1)

@@ -195,7 +195,7 @@ class Grouped(SingleMapCalibrator):
         return replace(curves, index=GroupIndex(index.binners, index.cells[kept])), sizes[kept]
 
     def _choose_shrinkage(self, table: Table) -> float:
-        """Return the shrinkage with the lowest cross-validated loss; of two that tie, the larger."""
+        """Return the one of SHRINKAGES with the lowest cross-validated loss; of several that tie, the largest."""
         fold = assign_folds(table, FOLDS, int(self.random_state))
         loss, sums = task_loss(table.schema.task), np.zeros(len(SHRINKAGES))
         for number in range(FOLDS):

@@ -1,4 +1,4 @@
-"""Curves of the score, one per class and group: the map of the classical calibrators and of Grouped, with its codec."""
+"""The map of the classical calibrators and of Grouped: a curve of the score per class and group; how it is stored."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class CurveMap(Map):
         return self.x[rows], self.values[rows]
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Correct the predictions of rows, shape (n,) or (n, outputs); ``columns`` are in the order of the schema."""
+        """Return corrected predictions, (n,) or (n, outputs); ``columns`` are the features in the order of the schema."""
         before = np.ascontiguousarray(prediction.reshape(len(prediction), self.outputs))
         after = np.empty(before.shape)
         group = NO_GROUPS if self.index is None else self.index.groups_of(columns, len(before)).astype(np.int32)
@@ -90,7 +90,7 @@ class CurveMap(Map):
         return after.reshape(prediction.shape)
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Correct the prediction of one row, given as codes and numbers in the order of the schema."""
+        """Return the corrected prediction of one row, given as codes and numbers in the order of the schema."""
         return self._evaluate_one(prediction, 0 if self.index is None else self.index.group_of(row))
 
     def _evaluate_one(self, prediction: Sequence[float], group: int) -> FloatArray:
@@ -106,7 +106,7 @@ class CurveMap(Map):
         )  # fmt: skip
 
     def describe(self) -> str:
-        """Return the coefficients of a single curve, or the number of groups and of knots."""
+        """Return as text the coefficients of a single curve, or the numbers of group curves and of knots."""
         per_class = f", for each of {self.outputs} classes" if self.outputs > 1 and self.form != "softmax" else ""
         a, b, c = self.coefficients[0].tolist() if len(self.coefficients) else (1.0, 1.0, 0.0)
         if self.form not in SMOOTH_FORMS:
@@ -126,7 +126,7 @@ class CurveMap(Map):
         return f"a pooled curve and {count:,} group curve{'' if count == 1 else 's'}: {text}"
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """Return the positions of the columns that form groups, alone and in pairs."""
+        """Return each column that forms groups, by position in the schema, and all pairs of them."""
         columns = range(len(self.index.binners) if self.index else 0)
         return [*((column,) for column in columns), *itertools.combinations(columns, 2)]
 
@@ -155,7 +155,7 @@ class CurveMap(Map):
         return explain_change(link, prediction, after, contributions, changes)
 
     def _terms(self, output: int, p: float, name: str, change: float) -> list[tuple[str, float]]:
-        """Return the terms of one output's curve at score ``p``, before normalisation: each a text and its change."""
+        """Return (text, change) per term of one output's curve at score ``p``; ``change`` is the total if one output."""
         p, piecewise = float(p), self.form not in SMOOTH_FORMS
         if piecewise or (self.form == "logit" and self.outputs > 1):
             text = _piece_text(self.form, self.piece(output)[0], p, name) if piecewise else f"curve of {name}"
@@ -180,7 +180,7 @@ class CurveMap(Map):
         return [*terms, *intercept]
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry and the arrays."""
+        """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
         entry: dict[str, Any] = {"form": self.form, "groups": len(self.share)}
         if self.form in SMOOTH_FORMS:
             blobs = pack_arrays(SMOOTH_DTYPES, self.coefficients)
@@ -195,7 +195,7 @@ class CurveMap(Map):
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> CurveMap:
-        """Rebuild the map from a file; validate everything."""
+        """Restore the map from what `pack` returned; raise FileContentError if it is invalid or does not fit ``schema``."""
         form, groups, outputs, grouped = entry["form"], entry["groups"], len(schema.prediction), entry["kind"] == GROUPED
         forms = {"binary": ("logit",), "regression": ("line",), "multiclass": ("logit", "softmax")}[schema.task]
         require(isinstance(form, str) and form in (*forms, "knots", "steps"), "the form of the curves is invalid")
@@ -229,7 +229,7 @@ class CurveMap(Map):
 
 
 def _check_pieces(form: str, starts: IntArray, x: FloatArray, values: FloatArray, count: int) -> None:
-    """Raise FileContentError unless these arrays are the knots or steps of ``count`` curves."""
+    """Raise FileContentError unless the arrays are valid knots or steps (``form``) of ``count`` curves."""
     fits = len(starts) == count + 1 and starts[0] == 0 and starts[-1] == len(x) == len(values)
     require(fits, "the number of knots does not fit the curves")
     require(bool((np.diff(starts) >= 1).all() and (np.diff(starts) <= len(x)).all()), "a curve has no knots")

@@ -1,1 +1,1 @@
-"""Local recalibration: the outcomes of rows nearby, in a space of features (LoRe)."""
+"""LoRe, local recalibration: scores are corrected by the outcomes of nearby rows in a space of features."""

@@ -125,7 +125,7 @@ class LoRe(FeatureCalibrator):
     history_ : History
         The loss before and after, on rows whose own outcome is left out.
     held_out_, held_out_rows_, held_out_before_
-        These rows and scores, as in `trueup.MCGrad`.
+        The rows that losses were evaluated on, and their scores, as in `trueup.MCGrad`.
 
     Notes
     -----
@@ -228,7 +228,7 @@ class LoRe(FeatureCalibrator):
         return find_corrections(evaluated, fitted.feature_sets(), evaluated.prediction, after)
 
     def _score_edges(self, prediction: FloatArray, pooled: PooledRows) -> FloatArray:
-        """Return the edges between bins of the score."""
+        """Return the edges between the bins of the score, by ``bins`` and ``strategy``, from the rows ``pooled``."""
         strategy = self.strategy
         if strategy == "auto":
             strategy = "mass" if isinstance(self.gamma, str) else "width"
@@ -244,7 +244,7 @@ class LoRe(FeatureCalibrator):
         return cut_by_mass(score, np.bincount(place.ravel(), pooled.weight).astype(np.float64), bins)[0]
 
     def _candidate_values(self, embedding: Embedding) -> tuple[tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
-        """Return the gammas, shrinkages and moves to try."""
+        """Return the values of gamma, shrinkage and move to try, of which all combinations are evaluated."""
         auto = isinstance(self.gamma, str)
         gammas: tuple[float, ...] = GAMMAS if auto else (float(self.gamma),)
         if auto and embedding.features is None:
@@ -316,7 +316,7 @@ def _hold_out_rows(table: Table) -> Split:
 
 
 def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: PooledRows) -> Embedding:
-    """Fit the space of the parameters ``embedding`` and ``components`` of `LoRe` to a table and its pooled rows."""
+    """Fit the space that the `LoRe` parameters ``embedding`` and ``components`` define, to a table and its pooled rows."""
     named = isinstance(embedding, str)
     if named and embedding == "groups":
         return Embedding(index=fit_groups(table)[0])
@@ -354,7 +354,7 @@ def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: 
 
 
 def _fit_design(table: Table, weight: FloatArray, *, scaled: bool, gaps: bool) -> Design:
-    """Fit means that replace missing numbers, which columns get an indicator (``gaps``), and factors for unit variance."""
+    """Fit means for missing numbers, indicators of missing values if ``gaps``, factors for unit variance if ``scaled``."""
     names, levels = tuple(feature.name for feature in table.schema.features), table.schema.levels
     fill, indicators, factors = np.zeros(len(levels)), np.zeros(len(levels), np.uint8), []
     for place, (name, count) in enumerate(zip(names, levels, strict=True)):
@@ -377,7 +377,7 @@ def _fit_design(table: Table, weight: FloatArray, *, scaled: bool, gaps: bool) -
 
 
 def _mean_and_deviation(values: FloatArray, weight: FloatArray) -> tuple[float, float]:
-    """Return the weighted mean and standard deviation; exactly 0 if all values are equal."""
+    """Return the weighted mean and standard deviation; the latter is exactly 0 if all values are equal."""
     if not len(values):
         return 0.0, 0.0
     low, high = float(values.min()), float(values.max())
@@ -448,7 +448,7 @@ def sort_equal(content: FloatArray, weight: FloatArray | None = None) -> tuple[I
 
 @dataclass(frozen=True, eq=False)
 class PlacedRows:
-    """Pooled rows with their scores and outcomes, and their place in an embedding and among the bins."""
+    """Pooled rows with their scores and outcomes, their point and group in an embedding, and their bin of the score."""
 
     pooled: PooledRows
     confidence: FloatArray  # the score; for several classes the highest
@@ -482,7 +482,7 @@ def place_rows(table: Table, pooled: PooledRows, embedding: Embedding, edges: Fl
 def _sum_cells(
     content: FloatArray, columns: FloatArray, left_out: FloatArray, sizes: IntArray
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Sum ``columns`` over cells, which are rows with equal ``content``, with and without what is left out with each row.
+    """Sum ``columns`` over cells (rows with equal ``content``): in full, and for each row without its ``left_out``.
 
     Return the first row of each cell, the cell of each row, the sums per cell, and for each row the sum of its cell minus
     ``left_out``: exactly 0 if the cell has no more than the ``sizes`` rows that are left out with it.
@@ -496,7 +496,7 @@ def _sum_cells(
 
 
 class LocalCandidate(NamedTuple):
-    """One combination of parameters, and the mean loss of the rows it was evaluated on."""
+    """One combination of gamma, shrinkage and move, and the mean loss of the rows it was evaluated on."""
 
     gamma: float
     shrinkage: float
@@ -528,7 +528,7 @@ class MapSelector:
     threads: int | None
 
     def build(self, placed: PlacedRows, gamma: float, shrinkage: float, move: str) -> LocalMap:
-        """Return the map of all rows; rows in one bin at one point, or anywhere in it if gamma is infinite, are summed."""
+        """Return the map of all rows; rows of one bin and point (of one bin if gamma is infinite) become one neighbour."""
         infinite, shifts, weight = math.isinf(gamma), move == SHIFT, placed.pooled.weight
         space = Embedding() if infinite else self.embedding
         groups = 1 if space.index is None else 1 + len(space.index)
@@ -547,7 +547,7 @@ class MapSelector:
         return kind(space, *near, self.edges, groups, gamma, shrinkage, shifts)
 
     def by_leave_one_out(self, placed: PlacedRows, table: Table) -> Selection:
-        """Evaluate all candidates on every row, left out together with up to ten rows of equal features and prediction."""
+        """Evaluate all candidates on every row, left out with all rows of equal features and prediction, if at most ten."""
         pooled = placed.pooled
         targets = (np.ones(len(pooled.weight)), placed.hit, placed.hit - placed.confidence)
         rows = np.column_stack([pooled.weight * target for target in targets])
@@ -598,7 +598,7 @@ class MapSelector:
     def _select(self, sums: FloatArray, factors: FloatArray, placed: PlacedRows, table: Table) -> Selection:
         """Select the candidate of lowest loss; ``sums`` times ``factors`` are kernel sums of weights, hits and residuals.
 
-        Its gain must be at least two standard errors, since the best of many candidates looks better than it is.
+        It is kept if its gain is above two standard errors, since the best of many candidates looks better than it is.
         """
         base, pooled, weight = placed.losses(placed.confidence), placed.pooled, placed.pooled.weight
         before = float(np.average(base, weights=weight))

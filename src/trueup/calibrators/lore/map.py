@@ -1,4 +1,4 @@
-"""The map of LoRe: where rows have neighbours (points in a space of features, or groups), and what these observed."""
+"""The map of LoRe (local recalibration): the neighbours of each row, by distance or group, and their observed outcomes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EDGE_DTYPES = {"local/edges": "<f8"}  # of bins that are not of equal width
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """The design matrix of features: a number and an indicator of its missing values, a 0/1 column per level."""
+    """The design matrix: a number is a column, plus one for missing values if ``gaps``; a category is one per level."""
 
     levels: tuple[int, ...]  # of each feature, in the order of the schema; -1 for a number. Missing is one level more
     fill: FloatArray  # what replaces a missing number, its mean; 0 for a category
@@ -60,11 +60,11 @@ class Design:
 
     @property
     def sizes(self) -> list[int]:
-        """The number of columns of each feature."""
+        """The number of columns of the design matrix that each feature has."""
         return [count + 1 if count >= 0 else 1 + int(gap) for count, gap in zip(self.levels, self.gaps, strict=True)]
 
     def transform(self, columns: Sequence[AnyArray], rows: int) -> FloatArray:
-        """Return the design matrix, (rows, width)."""
+        """Return the design matrix of ``columns``, shape (rows, width)."""
         X = np.zeros((rows, len(self.factor)))
         start = 0
         for count, fill, gap, column, size in zip(self.levels, self.fill, self.gaps, columns, self.sizes, strict=True):
@@ -82,7 +82,7 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """Where rows have neighbours: close points in a space of features, or rows of a group; by default one point for all."""
+    """Places each row at a point of a feature space, or in a group, to find its neighbours; by default all at one point."""
 
     design: Design | None = None
     features: FeatureMap | None = None  # from the design matrix to points
@@ -90,7 +90,7 @@ class Embedding:
     index: GroupIndex | None = None  # groups instead of distances: the neighbours of a row are the rows of its group
 
     def place(self, columns: Sequence[AnyArray], rows: int) -> tuple[FloatArray, IntArray]:
-        """Return the points of rows, and their groups; without groups all are in group 0."""
+        """Return the points of ``rows`` rows, (rows, d), and their groups, which are 0 without an index of groups."""
         group = np.zeros(rows, np.int64) if self.index is None else self.index.groups_of(columns, rows)
         if self.design is None or self.features is None:
             return np.zeros((rows, 1)), group
@@ -101,7 +101,7 @@ class Embedding:
         return self.features.transform(transform_points(self.transformer, self.design.transform(columns, rows))), group
 
     def describe(self) -> str:
-        """Return the number of groups, or of dimensions."""
+        """Return the number of groups, or of dimensions, as text."""
         if self.index is not None:
             return f"in {len(self.index):,} group{'' if len(self.index) == 1 else 's'}"
         count = 1 if self.features is None else self.features.dimensions
@@ -109,7 +109,7 @@ class Embedding:
         return f"in {count} dimension{'' if count == 1 else 's'}{source}"
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry and the arrays; none of a space where all rows are at one point."""
+        """Return an entry of the JSON manifest and arrays as bytes by name; both are empty if all rows are at one point."""
         if self.index is not None:
             cuts, edges = self.index.pack()
             return {"cuts": cuts}, pack_arrays(GROUP_DTYPES, edges, self.index.cells)
@@ -123,7 +123,7 @@ class Embedding:
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes], d: Any) -> Embedding:
-        """Rebuild the space of d dimensions from a file; validate everything."""
+        """Restore a space of ``d`` dimensions from what `pack` returned; raise FileContentError if it is invalid."""
         fill, gaps, factor, center, scale, flat = unpack_arrays(SPACE_DTYPES, blobs)
         levels, mismatch = schema.levels, "the space does not fit the features"
         require(len(fill) == len(gaps) == len(levels) > 0 and bool((gaps <= 1).all()), mismatch)
@@ -157,7 +157,7 @@ def reject_infinite(names: Sequence[str], columns: Sequence[AnyArray]) -> None:
 
 
 def place_chunks(space: Embedding, columns: Sequence[AnyArray], rows: int) -> Iterator[tuple[slice, FloatArray, IntArray]]:
-    """Place rows in a space, in chunks that fit in memory; raise if a number is infinite and distances matter."""
+    """Yield (slice, points, groups) of chunks of rows that fit in memory; raise for infinite numbers if distances count."""
     step = CHUNK_NUMBERS // max(len(columns), 1)
     if space.design is not None:
         reject_infinite(space.design.names, columns)
@@ -168,7 +168,7 @@ def place_chunks(space: Embedding, columns: Sequence[AnyArray], rows: int) -> It
 
 
 def transform_points(transformer: Any, X: FloatArray) -> FloatArray:
-    """Apply a transformer of another library, and validate its points."""
+    """Return the points of a design matrix by a transformer of another library; raise if they are invalid."""
     points = transformer.transform(X)
     points = points.toarray() if hasattr(points, "toarray") else np.asarray(points)
     if points.shape[:1] != (len(X),):
@@ -181,9 +181,9 @@ def transform_points(transformer: Any, X: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class LocalMap(Map):
-    """Reset the confidence of a row to the observed rate of its neighbours in its bin, or shift it by their residual.
+    """Reset a row's confidence (highest score) to the observed rate of neighbours in its bin, or add their mean residual.
 
-    Luo et al. (2022), Eq. 6, or minus the signed error of Eq. 4; ``shrinkage`` pseudo-rows have the row's score as outcome.
+    This is Eq. 6 of Luo et al. (2022), or minus the error of Eq. 4; ``shrinkage`` pseudo-rows have its score as outcome.
     """
 
     kind = "local"
@@ -202,7 +202,7 @@ class LocalMap(Map):
 
     @property
     def bins(self) -> int:
-        """The number of bins."""
+        """The number of bins of the score."""
         return len(self.edges) + 1
 
     @property
@@ -220,14 +220,14 @@ class LocalMap(Map):
         return np.where(np.abs(bins - below) <= np.abs(above - bins), below, above)
 
     def keys_of(self, confidence: FloatArray, group: IntArray) -> IntArray:
-        """Return the position in ``keys`` of each row: of its group in its bin, or of the whole bin if that has no rows."""
+        """Return each row's position in ``keys``: of its group in its bin, or of the bin if the group has no rows in it."""
         keys = self.keys
         pooled = self._nearest_bin[number_bins(confidence, self.edges)] * self.groups
         place = np.minimum(np.searchsorted(keys, pooled + group), len(keys) - 1)
         return np.where(keys[place] == pooled + group, place, np.searchsorted(keys, pooled))
 
     def sums_at(self, points: FloatArray, keys: IntArray, scales: FloatArray, threads: int | None = None) -> Sums:
-        """Sum weights and totals of the neighbours under each point's key, weighted by the kernel, for all ``scales``."""
+        """Sum ``weight`` and ``total`` of neighbours with the key of each point, weighted by the kernel, for each scale."""
         if not scales.any() or not self.points.any():  # no distances
             starts = np.searchsorted(self.place, np.arange(len(self.keys)))
             plain = np.add.reduceat(np.column_stack([self.weight, self.total]), starts, axis=0)
@@ -242,7 +242,7 @@ class LocalMap(Map):
         return {name: value for name, value in self.__dict__.items() if name != "_sources"}
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Correct the predictions of rows, shape (n,) or (n, classes); ``columns`` are in the order of the schema."""
+        """Return corrected predictions, (n,) or (n, outputs); ``columns`` are the features in the order of the schema."""
         out, threads = np.empty(prediction.shape), None if workers is None else workers.threads
         for rows, points, group in place_chunks(self.embedding, list(columns), len(prediction)):
             confidence, top = confidence_of(prediction[rows])
@@ -254,12 +254,12 @@ class LocalMap(Map):
         return out
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Correct the prediction of one row, given as codes and numbers in the order of the schema."""
+        """Return the corrected prediction of one row, given as codes and numbers in the order of the schema."""
         P = np.array(prediction if len(prediction) == 1 else [prediction], np.float64)
         return self.apply([np.array([value]) for value in row], P, Workers(1)).reshape(-1)
 
     def describe(self) -> str:
-        """Return the number of neighbours, of dimensions and of bytes."""
+        """Return the numbers of neighbours, dimensions or groups, and bytes as text."""
         count = len(self.weight)
         size = sum(array.nbytes for array in (self.keys, self.place, self.points, self.weight, self.total))
         text = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
@@ -268,7 +268,7 @@ class LocalMap(Map):
         return f"{count:,} neighbours {self.embedding.describe()} ({text})"
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """Return all features and pairs of features: the distance weighs them equally."""
+        """Return each feature and each pair of features, in the order of the schema: distances weigh them equally."""
         design, index = self.embedding.design, self.embedding.index
         features = range(len(index.binners) if index else len(design.levels) if design else 0)
         return [*((feature,) for feature in features), *itertools.combinations(features, 2)]
@@ -339,7 +339,7 @@ class LocalMap(Map):
         return f"{text}: {result}", rate, rows
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry and the arrays."""
+        """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
         entry: dict[str, Any] = {
             "bins": self.bins, "groups": self.groups, "dimensions": self.points.shape[1],
             "shrinkage": self.shrinkage, "shifts": self.shifts,
@@ -354,7 +354,7 @@ class LocalMap(Map):
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> LocalMap:
-        """Rebuild the map from a file; validate everything that the kernels rely on."""
+        """Restore the map from what `pack` returned; raise FileContentError if it is invalid or does not fit ``schema``."""
         require(schema.task != "regression", "the map does not fit the task")
         require(not ("cuts" in entry and "space" in entry), "it has both groups and a space")
         own = GROUP_DTYPES if "cuts" in entry else SPACE_DTYPES if "space" in entry else {}
@@ -389,7 +389,7 @@ class LocalMap(Map):
 
 
 def _unpack_neighbours(blobs: Mapping[str, bytes], bins: int, groups: int, d: int) -> list[AnyArray]:
-    """Return the arrays of neighbours; validate everything that the kernels rely on."""
+    """Return keys, place, points, weight and total of a `LocalMap`; raise FileContentError if they are invalid."""
     keys, place, flat, weight, total = unpack_arrays(NEIGHBOUR_DTYPES, blobs)
     require(len(keys) > 0, "it has no neighbours")
     mismatch = "the bins do not fit the neighbours"
@@ -429,14 +429,14 @@ def even_edges(bins: int) -> FloatArray:
 
 
 def number_bins(confidence: FloatArray, edges: FloatArray) -> IntArray:
-    """Return the bin of each row; bins are closed on the right."""
+    """Return the bin of each row: the number of ``edges`` below its confidence (bins are closed on the right)."""
     out = np.empty(len(confidence), np.int32)
     digitize(np.ascontiguousarray(confidence), np.nextafter(edges, np.inf), out)
     return out.astype(np.int64)
 
 
 def confidence_of(prediction: FloatArray) -> tuple[FloatArray, IntArray | None]:
-    """Return the score itself; for several classes, the highest score and its class (the first of equals)."""
+    """Return the score and None; for several classes the highest score of each row and its class (the first of equals)."""
     if prediction.ndim == 1:
         return prediction, None
     top = np.argmax(prediction, axis=1)
@@ -446,9 +446,9 @@ def confidence_of(prediction: FloatArray) -> tuple[FloatArray, IntArray | None]:
 def mix(
     weight: FloatArray, total: FloatArray, factor: FloatArray, confidence: FloatArray, shrinkage: float, *, shifts: bool
 ) -> FloatArray:
-    """Return the observed rate of neighbours, or the confidence p plus their mean residual, with m = ``shrinkage``.
+    """Return the observed rate of neighbours or, if ``shifts``, the confidence p plus their mean residual.
 
-    The rate is (sum k y + m p) / (sum k + m); the shifted confidence p + sum k (y - p_i) / (sum k + m), clipped to the
+    With m = ``shrinkage``, they are (sum k y + m p) / (sum k + m) and p + sum k (y - p_i) / (sum k + m), clipped to the
     rates if all outcomes were 0 or all 1. The sums are ``weight`` and ``total`` times ``factor``, which cancels if m is 0.
     """
     if shrinkage == 0:

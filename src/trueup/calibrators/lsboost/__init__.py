@@ -1,1 +1,1 @@
-"""LSBoost: regressions on the level sets of the score."""
+"""LSBoost: boosting with one regression per level set of the score."""

@@ -1,6 +1,6 @@
 """LSBoost: multicalibration by regression on the level sets of the score.
 
-Each round has level sets of the score, a learner per level, and a gate per learner; all models of a fit run in parallel.
+A round fits a learner per level set and keeps those that improve rows held out from it (the gate). Splits run in parallel.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LSBoost(SegmentCalibrator):
         What is fitted to each level. Trees and linear functions are fitted to all levels of a round together. Any other
         regressor is fitted level by level; such a model predicts, but cannot be saved.
     depth : int
-        Of the trees.
+        The maximum depth of the trees.
     levels : int
         The maximum number of level sets.
     spacing : {"mass", "equal"}
@@ -83,9 +83,9 @@ class LSBoost(SegmentCalibrator):
     l2 : float
         L2 regularisation of leaf values and slopes.
     gate : float or None
-        By how many standard errors a fit must lower the squared error of rows it was not fitted on for its level to move:
-        one in four of the training rows, different ones in every round. They also choose the depth of its tree. None
-        accepts every fit, and so does ``stopping=None``.
+        A level moves only if its fit lowers the squared error of the gate rows by more than this many standard errors: one
+        in four of the training rows, not used by the fit, and others in every round. The depth of each tree is also chosen
+        on them. None accepts every fit, and so does ``stopping=None``.
     bins : int
         The maximum number of bins of a numeric feature for trees.
     rounds : int, optional
@@ -137,7 +137,7 @@ class LSBoost(SegmentCalibrator):
     limits: Any = None
 
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
-        """Yield the predictions after 0 rounds (rounded, if levels are equal), 1 round, and so on up to the last."""
+        """Yield the predictions after 0, 1, 2, ... rounds; equally spaced levels round them to the grid."""
         model = self._fitted()
         table = read_like(X, model.schema)
         if isinstance(model.map, (LevelSets, ExternalLevelSets)):
@@ -194,7 +194,7 @@ class LSBoost(SegmentCalibrator):
         return FitResult(make_map(models, chosen, table.schema.levels), history, held_out=held_out)
 
     def _score_scale(self, table: Table) -> ScoreScale:
-        """Return the scale of scores: unbounded or [0, 1] for levels of equal mass, a grid on [0, 1] for equal levels."""
+        """Return the scale of scores: unbounded or, if binary, [0, 1]; a grid on [0, 1] for equally spaced levels."""
         y, alone, binary = table.y, not table.schema.prediction, table.schema.task == "binary"
         mean = float(np.average(y, weights=table.weight)) if alone else 0.0
         if self.alpha is None and self.spacing == "mass":
@@ -233,7 +233,7 @@ class LSBoost(SegmentCalibrator):
         return regressor
 
     def _run_algorithm_1(self, search: LevelSearch) -> tuple[int, list[tuple[float, float, float]], str]:
-        """Run Algorithm 1: stop when a round lowers the error by less than alpha / (2 bound), and drop that round."""
+        """Run rounds until one, which is dropped, lowers the error by less than alpha / (2 bound); return as `_run`."""
         assert self.alpha is not None
         enough = self.alpha / (2 * self.bound)
         errors = [search.training_error()]
@@ -252,7 +252,7 @@ class LSBoost(SegmentCalibrator):
         return chosen, evaluations, reason
 
     def _run(self, search: LevelSearch) -> tuple[int, list[tuple[float, float, float]], str]:
-        """Run rounds while they lower the loss of the held-out rows; or, without them, of the training rows."""
+        """Run rounds while held-out (else training) loss falls; return their number, losses and gains, and the reason."""
         held_out, scale = self.stopping is not None, search.models[0].scale
         most = self.rounds or (MAX_ROUNDS if held_out else FIXED_ROUNDS)
         patience = 1 if self.stopping is None else max(PATIENCE, self.stopping.patience)
@@ -355,7 +355,7 @@ class LevelModel:
     rounds: list[LevelRound] = field(default_factory=list, init=False)
 
     def add_round(self, workers: Workers) -> None:
-        """Fit a learner per level set of the current scores, keep those that pass the gate, and move the scores."""
+        """Fit a learner per level set, keep those that lower the error of the gate rows enough, and move the scores."""
         train, gate_rows = self.train, self.train[:0]
         if self.gate_fold is not None:
             held = self.gate_fold[train] == len(self.rounds) % GATE_FOLDS
@@ -381,7 +381,7 @@ class LevelModel:
     def _apply_gate(
         self, fitted: Any, level: Int32Array, levels: int, rows: IntArray, workers: Workers
     ) -> tuple[Any, BoolArray]:
-        """Cut trees at the depth that is best on the gate ``rows``; return them, and which levels they improve there."""
+        """Cut each tree at its best depth on the gate ``rows``; return the learners, and which levels pass the gate."""
         assert self.gate is not None
         learner, versions = self.learner, [fitted]
         if isinstance(learner, TreeLearner):
@@ -403,7 +403,7 @@ class LevelModel:
 
 
 def make_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...]) -> LevelSets | ExternalLevelSets:
-    """Return the first ``rounds`` rounds of all models as one map; without rounds all models are the same."""
+    """Return the map that averages the models, each cut to its first ``rounds`` rounds; with 0 rounds they are equal."""
     scale, learner = models[0].scale, models[0].learner
     if isinstance(learner, ExternalLearner):
         return ExternalLevelSets(scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), learner.name)
@@ -450,7 +450,7 @@ class LevelSearch:
     ) -> tuple[int, list[tuple[float, float, float]], str]:
         """Fit rounds until they no longer help; return the best number, (loss, gain, error) per round, and why it ended.
 
-        At most ``most`` rounds follow the scores ``base``; without held-out rows, while the training error falls.
+        At most ``most`` rounds follow the scores ``base``. Unless ``held_out``, losses are of the training rows.
         """
         own = [split.valid if held_out else split.train for split in self.splits]
         rows = np.concatenate(own)
@@ -474,7 +474,7 @@ class LevelSearch:
         return chosen, evaluations, end
 
     def _losses(self, own: Sequence[IntArray], y: FloatArray, most: int) -> Iterator[FloatArray]:
-        """Yield the losses of the rows ``own`` of each model, together: of the base scores, then after each round."""
+        """Yield the losses of the rows ``own`` of all models, concatenated: of the base scores, then after each round."""
         yield self._loss(y, self.best)
         for number in range(1, most + 1):
             self.add_round()

@@ -1,4 +1,4 @@
-"""Level sets as a map: per round, one tree or line for every level of the score; how LSBoost scores rows and is stored.
+"""The map of LSBoost: per round, one tree or line for each level set of the score; how it scores rows and is stored.
 
 A level may also have a regressor of another library: such a model predicts, but cannot be saved.
 """
@@ -58,7 +58,7 @@ class ScoreScale:
         return discretize(F, self.grid) if self.grid else F
 
     def base(self, prediction: FloatArray) -> FloatArray:
-        """Return the scores that rounds are compared with: the predictions, or the mean outcome."""
+        """Return the baseline of the rounds: the predictions or, for a model without them, the mean outcome."""
         return prediction if self.start is None else np.full(len(prediction), self.restore(self.start))
 
     def restore(self, F: FloatArray | float) -> Any:
@@ -66,7 +66,7 @@ class ScoreScale:
         return self.offset + self.unit * F
 
     def advance(self, F: FloatArray, value: FloatArray, kept: BoolArray, level: Int32Array) -> FloatArray:
-        """Return the scores after a round: those in kept levels move by ``rate`` times ``value``, within the bounds."""
+        """Return the scores after a round: those of levels in ``kept`` move by ``rate * value``, within the bounds."""
         out, moves = np.empty(len(F)), kept.view(np.uint8)
         kernel.advance_all(F, value, moves, level, self.rate, self.grid, self.low, self.high, self.hold, out)
         return out
@@ -74,7 +74,7 @@ class ScoreScale:
 
 @dataclass(frozen=True, eq=False)
 class LevelRound:
-    """One round of one model: the edges between levels, the levels that keep a learner, and these learners."""
+    """One round of one model: the edges between levels, the fitted learners, and whether each level keeps its learner."""
 
     edges: FloatArray
     fitted: Any
@@ -107,7 +107,7 @@ class LevelSets(Map):
     rounds: int
     edges_at: IntArray
     edges: FloatArray
-    learner: Int32Array  # index of the tree or line of each level, round by round; NONE leaves a level unchanged
+    learner: Int32Array  # index of the tree or line of each level, round by round; NO_LEARNER leaves a level unchanged
     learners: Forest | LineSlopes
 
     @property
@@ -122,7 +122,7 @@ class LevelSets(Map):
 
     @cached_property
     def program(self) -> LevelProgram:
-        """Compile the rounds for the scorer."""
+        """Compile the rounds to arrays for the scoring kernel."""
         linear = isinstance(self.learners, LineSlopes)
         sizes = np.array([self.models, self.rounds, self.scale.grid, linear, self.scale.start is not None], np.int64)
         places = np.arange(len(self.edges_at), dtype=np.int64)
@@ -143,7 +143,7 @@ class LevelSets(Map):
         return LevelProgram(*common, root, nodes, forest.threshold, forest.words, forest.value, *no_lines)
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Score rows with all rounds."""
+        """Return the corrected predictions, shape (n,); ``columns`` are the features in the order of the schema."""
         features, out = list(columns), np.empty(len(prediction))
         step = max(1, CHUNK_ROWS * CHUNK_MODELS // max(CHUNK_MODELS, self.models))
 
@@ -156,7 +156,7 @@ class LevelSets(Map):
         return out
 
     def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:
-        """Yield the scores after 0, 1, 2, ... rounds."""
+        """Yield the predictions of all rows after 0, 1, 2, ... rounds."""
         rows = len(prediction)
         return self._stages(stack_columns(list(columns), slice(rows), rows), prediction)
 
@@ -173,7 +173,7 @@ class LevelSets(Map):
                 yield out
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Score one row, given as codes and numbers in the order of the schema."""
+        """Return the corrected prediction of one row, given as codes and numbers in the order of the schema."""
         P = np.array(prediction or [0.0], np.float64)
         return next(self._stages(np.array(row, np.float64).reshape(-1, 1), P, last=True))
 
@@ -187,7 +187,7 @@ class LevelSets(Map):
         return f"{count_rounds(self.rounds)}{models}, {levels} ({count:,} {what})"
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """Return the sets of features that trees test together; for lines each feature, the largest slopes first."""
+        """Return the `tested_together` sets of trees; for lines each feature by itself, by descending sum of |slope|."""
         if isinstance(self.learners, LineSlopes):
             edges = [*self.learners.place.tolist(), self.learners.slopes.shape[1]]
             size = [float(np.abs(self.learners.slopes[:, low:high]).sum()) for low, high in itertools.pairwise(edges)]
@@ -195,9 +195,9 @@ class LevelSets(Map):
         return explain.tested_together([self.learners], len(self.levels))
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
-        """Follow one row through the trees of all levels, and sum what each set of conditions contributed.
+        """Explain the change of one row: follow it down the trees, and sum changes per set of tested features.
 
-        The contributions of lines are those of each round.
+        Lines are explained by rounds instead.
         """
         P = np.array(list(prediction) or [0.0], np.float64)
         stages = [float(stage[0]) for stage in self._stages(np.array(row, np.float64).reshape(-1, 1), P)]
@@ -229,7 +229,7 @@ class LevelSets(Map):
         return explain.explain_change("identity", [origin], stages[-1:], contributions)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry and the arrays of levels and learners."""
+        """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
         entry: dict[str, Any] = {"scale": asdict(self.scale), "models": self.models, "rounds": self.rounds}
         blobs = pack_arrays(LEVEL_DTYPES, self.edges_at, self.edges, self.learner)
         if isinstance(self.learners, LineSlopes):
@@ -241,7 +241,7 @@ class LevelSets(Map):
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> LevelSets:
-        """Restore the map; raise FileContentError if entry and arrays are inconsistent."""
+        """Restore the map from what `pack` returned; raise FileContentError if it is invalid or does not fit ``schema``."""
         kind, models, rounds = entry["learners"], entry["models"], entry["rounds"]
         require(schema.task != "multiclass" and kind in ("trees", "lines"), "the map does not fit the task")
         names = set(LINE_DTYPES) if kind == "lines" else {f"forests/{name}" for name in FOREST_DTYPES}
@@ -306,7 +306,7 @@ def _unpack_lines(blobs: Mapping[str, bytes], schema: Schema) -> LineSlopes:
 
 @dataclass(frozen=True, eq=False)
 class ExternalLevelSets(Map):
-    """Rounds of level sets, each level with a regressor of another library; the mean of several models."""
+    """Rounds of level sets, each level with a regressor of another library; several models are averaged."""
 
     kind = "external"
     unsavable_hint = 'learner="tree" or learner="linear"'
@@ -322,14 +322,14 @@ class ExternalLevelSets(Map):
         return len(self.models[0])
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Score rows with all rounds."""
+        """Return the corrected predictions, shape (n,); ``columns`` are the features in the order of the schema."""
         *_, last = self.stages(columns, prediction, workers)
         return last
 
     def stages(
         self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None
     ) -> Iterator[FloatArray]:
-        """Yield the scores after 0, 1, 2, ... rounds."""
+        """Yield the predictions of all rows after 0, 1, 2, ... rounds."""
         scale, workers = self.scale, workers or Workers()
         X = design_matrix(list(columns), self.levels, len(prediction))
         scores = [scale.initial(prediction)] * len(self.models)
@@ -342,7 +342,7 @@ class ExternalLevelSets(Map):
             yield scale.restore(np.sum(scores, axis=0) / len(scores))
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Score one row, given as codes and numbers in the order of the schema."""
+        """Return the corrected prediction of one row, given as codes and numbers in the order of the schema."""
         columns = [np.array([value]) for value in row]
         return self.apply(columns, np.array(prediction or [0.0], np.float64), Workers(1))
 
@@ -351,7 +351,7 @@ class ExternalLevelSets(Map):
         return f"{count_rounds(self.steps)} of {self.name} on level sets"
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """Return every feature by itself: it is not known which ones the regressor uses."""
+        """Return every feature by itself, since the features that a regressor uses are not known."""
         return [(feature,) for feature in range(len(self.levels))]
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002

@@ -1,1 +1,1 @@
-"""MCGrad: boosted trees over features and prediction; the cascade map, also used by DepthTwo."""
+"""MCGrad: rounds of boosted trees over the features and the prediction; DepthTwo uses the same trees."""

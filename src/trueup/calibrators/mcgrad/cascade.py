@@ -1,6 +1,6 @@
-"""Rounds of boosted trees as a map: what MCGrad and DepthTwo fit, how it scores rows, and how it is stored.
+"""The map of MCGrad and DepthTwo, rounds of boosted trees: how it scores rows, explains itself, and is stored.
 
-Rounds that are completed during a fit can be saved to a checkpoint, which is validated as a model file.
+Rounds that are completed during a fit can be saved to a checkpoint, which is validated like a model file.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Cascade(Map):
 
     @cached_property
     def program(self) -> CascadeProgram:
-        """Compile the rounds for the scorer; the cascades of a single round are joined into one sum of trees."""
+        """Compile the rounds to arrays for the scoring kernel; the forests of a single round are joined into one."""
         if len(self.rounds) == 1:
             only = self.rounds[0]
             forest = join_forests(only.forests).scaled(1 / len(only.forests))
@@ -117,7 +117,7 @@ class Cascade(Map):
         return build(stages, self.levels, self.outputs, self.cascades, LINKS[self.link])
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Score rows: columns in the order of the schema, predictions (n,) or (n, outputs); return the same shape."""
+        """Return corrected predictions, (n,) or (n, outputs); ``columns`` are the features in the order of the schema."""
         if not self.rounds:
             return prediction.copy()
         program, features = self.program, list(columns)
@@ -133,7 +133,7 @@ class Cascade(Map):
         return self._clipped(after).reshape(prediction.shape)
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Score one row: codes and numbers in the order of the schema."""
+        """Return the corrected prediction of one row, given as codes and numbers in the order of the schema."""
         P: FloatArray = np.array([prediction], np.float64)
         if self.rounds:
             score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
@@ -149,7 +149,7 @@ class Cascade(Map):
         return f"{count_rounds(self.steps)} ({self.trees:,} trees, {tables})"
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
-        """Follow one row down every tree, and sum what each set of conditions contributed.
+        """Explain the change of one row: follow it down every tree, and sum leaf values per set of tested features.
 
         F_t = theta_t (F + trees): rounds change F by what their trees add, and by (theta_t - 1)(F + trees).
         """
@@ -190,11 +190,11 @@ class Cascade(Map):
         return explain.explain_change(self.link, prediction, after, contributions, (end - start).tolist())
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """Return the sets of one or two features that trees test together, most important first."""
+        """Return sets of one or two features that one path of a tree tests, as `tested_together` sorts them."""
         return explain.tested_together([forest for step in self.rounds for forest in step.forests], len(self.levels))
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry and the arrays of all forests."""
+        """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
         rounds, blobs = pack_rounds(self.rounds)
         entry: dict[str, Any] = {"link": self.link, "outputs": self.outputs, "rounds": rounds}
         if self.clip is not None:
@@ -203,7 +203,7 @@ class Cascade(Map):
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> Cascade:
-        """Restore the map; raise FileContentError if entry and arrays are inconsistent."""
+        """Restore the map from what `pack` returned; raise FileContentError if it is invalid or does not fit ``schema``."""
         clip = None
         if "clip" in entry:
             bounds = entry["clip"]
@@ -217,7 +217,7 @@ class Cascade(Map):
 
 
 def stack_columns(columns: Sequence[AnyArray], rows: slice, count: int) -> FloatArray:
-    """Return ``count`` rows of columns as a matrix of floats, one row per column."""
+    """Return the slice ``rows``, ``count`` rows, of all columns as a matrix of floats, shape (columns, count)."""
     X = np.empty((len(columns), count))
     for index, column in enumerate(columns):
         X[index] = column[rows]
@@ -225,7 +225,7 @@ def stack_columns(columns: Sequence[AnyArray], rows: slice, count: int) -> Float
 
 
 def pack_forests(forests: Sequence[Forest]) -> tuple[list[dict[str, int]], dict[str, bytes]]:
-    """Return the lengths of the arrays of each forest by name, and the bytes of all forests by array name."""
+    """Return per forest the lengths of its arrays by name; and per array name the bytes of all forests, concatenated."""
     arrays = [forest.arrays() for forest in forests]
     blobs = {
         f"forests/{name}": b"".join(np.ascontiguousarray(forest[name], dtype).tobytes() for forest in arrays)
@@ -236,7 +236,7 @@ def pack_forests(forests: Sequence[Forest]) -> tuple[list[dict[str, int]], dict[
 
 
 def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tuple[int, ...], outputs: int) -> list[Forest]:
-    """Restore the forests from the lengths of their arrays; raise FileContentError if they are invalid or values remain."""
+    """Restore forests with arrays of the lengths ``sizes``; raise FileContentError if they are invalid or values remain."""
     if not sizes:
         return []
     stored = {name: np.frombuffer(blobs[f"forests/{name}"], np.dtype(dtype)) for name, dtype in FOREST_DTYPES.items()}
@@ -260,7 +260,7 @@ def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tup
 
 
 def _check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: int) -> None:
-    """Reject arrays that would send the scorer out of bounds or into an endless loop."""
+    """Raise FileContentError, naming ``place``, for arrays that would send the scorer out of bounds or into a loop."""
     nodes, leaves = len(forest.feature), len(forest.value)
     links = np.concatenate([forest.root, forest.left, forest.right]).astype(np.int64)
     # Every node and every leaf has exactly one parent, and a node comes after its parent: there are no cycles.
@@ -295,7 +295,7 @@ def _check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: 
 
 
 def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """Return a JSON entry per round, and the arrays of all forests."""
+    """Return a JSON entry per round, and the arrays of all forests as bytes by name."""
     sizes, blobs = pack_forests([forest for round_ in rounds for forest in round_.forests])
     size = iter(sizes)
     entries = [
@@ -307,7 +307,7 @@ def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], d
 def unpack_rounds(
     entries: Any, blobs: Mapping[str, bytes], levels: tuple[int, ...], outputs: int
 ) -> tuple[CascadeRound, ...]:
-    """Restore the rounds; raise FileContentError if entries and arrays are inconsistent."""
+    """Restore the rounds from what `pack_rounds` returned; raise FileContentError if it is invalid."""
     require(
         set(blobs) == ({f"forests/{name}" for name in FOREST_DTYPES} if entries else set()),
         "it has arrays that the manifest does not list",

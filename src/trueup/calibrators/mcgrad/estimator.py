@@ -53,7 +53,7 @@ class MCGrad(SegmentCalibrator):
     """Calibrate predictions on every segment: boosted trees over the features and the prediction itself.
 
     Each round fits trees to the residuals of the score before it, with that score among the features, and is kept only if
-    it lowers the loss of held-out rows significantly; without any round, scores are left unchanged.
+    it lowers the loss of held-out rows significantly; if no round is kept, scores are left unchanged.
 
     Parameters
     ----------
@@ -113,20 +113,20 @@ class MCGrad(SegmentCalibrator):
     history_ : History
         The held-out loss of every round, the number chosen, and the reason.
     held_out_ : Scored or None
-        Outcomes ``y``, scores ``p`` and weights ``w`` of the held-out rows, in their order, each scored by a model that was
+        Outcomes ``y``, scores ``p`` and weights ``w`` of the held-out rows, in input order, each scored by a model that was
         not trained on it. `trueup.decisions` takes them as ``labelled=calibrator``. None if nothing was held out, if the
         task is not binary, and if rows need not fit in memory. Not saved with the model.
     held_out_rows_ : ndarray of int64, or None
-        Their positions in the frame passed to ``fit``; None also if they came from a `Validation`.
+        Positions of the held-out rows in the frame passed to ``fit``; None also if they came from a `Validation`.
     held_out_before_ : ndarray of float64, or None
-        Their scores before the correction.
+        Scores of the held-out rows before the correction.
 
     Notes
     -----
     Rows need not fit in memory: ``fit(trueup.scan("rows/*.parquet"), "clicked")`` reads files, and Spark and Dask
     DataFrames are fitted by the workers that hold them; outcome and weight are then column names. Bins are found from
     100,000 rows, and rows are assigned to folds by a hash of their content: unless many rows of a partition are identical,
-    the model does not depend on how rows are partitioned. It differs from that of rows in memory by the random assignment
+    the model does not depend on how rows are partitioned. It differs from a model fitted in memory by the random assignment
     to folds. Memory for files is about 70 bytes per row and model of a cross-validation, independent of the raw values.
 
     Integer weights with a mean of up to 100 count as repeated rows. Any other weights are scaled to the effective sample
@@ -209,7 +209,7 @@ class MCGrad(SegmentCalibrator):
         rounds: Sequence[CascadeRound],
         refit: Callable[[tuple[CascadeRound, ...]], tuple[CascadeRound, ...]],
     ) -> tuple[Cascade, History]:
-        """Return the map of the first ``chosen`` rounds, refitted on all rows if required, and the history of all."""
+        """Return the map of the first ``chosen`` rounds, after ``refit`` if the rule requires it, and the full history."""
         most, loss = self._max_rounds(), task_loss(schema.task)
         if self.stopping is None:
             chosen, reason = most, f"{stopping.count_rounds(most)} as specified; no rows were held out"
@@ -344,7 +344,7 @@ class CascadeGrower:
         return held_out if self._has_held_out else np.arange(len(self.y))
 
     def held_out_scores(self) -> FloatArray:
-        """Return the scores of the evaluated rows on the scale of the link, each by a cascade not trained on it."""
+        """Return link-scale scores of `evaluated_rows`; held-out rows are scored by the cascade not trained on them."""
         if not self._has_held_out:
             return self.F[0]
         return np.concatenate([F[split.valid] for F, split in zip(self.F, self.splits, strict=True)])
@@ -385,7 +385,7 @@ class CascadeGrower:
         self._apply_round(forests, trees, theta)
 
     def _apply_round(self, forests: tuple[Forest, ...], trees: int, theta: float | None) -> None:
-        """Add a round to the scores ``F``, with the factor ``theta``, by default the best on the evaluated rows."""
+        """Add ``forests`` to the scores ``F``, multiply by ``theta`` (default: the best factor), and append the round."""
         for fold, forest in enumerate(forests):  # one fold at a time: each has a score for every row
             self.F[fold] = self._add_forest(forest, self.F[fold], self.table)
         if theta is None:
@@ -403,7 +403,7 @@ class CascadeGrower:
         return cascade.apply(table.columns.values(), F, self.workers)
 
     def _best_theta(self) -> float:
-        """Return the factor theta of lowest loss on the evaluated rows: on training rows, trees are overconfident.
+        """Return the factor of scores of lowest loss on the evaluated rows; on training rows, scores are overconfident.
 
         THETA_BOUNDS hold for the product of the factors of all rounds.
         """
@@ -472,7 +472,7 @@ class CascadeGrower:
         return search.best, search.lowest
 
     def _grow_trees_distributed(self, growers: Sequence[TreeGrower], local_mass: FloatArray) -> tuple[int, float]:
-        """Grow trees as `_grow_trees` does, but a few of every fold in turn, with losses averaged over all workers."""
+        """Grow as `_grow_trees` does, some trees per fold in turn; ``local_mass`` is the held-out weight here, per fold."""
         mass = self.communicator.all_reduce_sum(local_mass)
         search = _TreeSearch(mass.tolist(), self.growth)
         while True:
@@ -496,7 +496,7 @@ class _TreeSearch:
         self.seen, self.best, self.lowest = 0, 0, np.inf
 
     def next_folds(self, running: set[int], free: int) -> list[int]:
-        """Return at most ``free`` folds to grow next, none of ``running``: those with the fewest trees, within MAX_LEAD."""
+        """Return at most ``free`` folds to grow next, not ``running``, fewest trees first, none MAX_LEAD trees ahead."""
         grown = [len(losses) for losses in self.losses]
         most = min(self.growth.trees, min(grown) + MAX_LEAD)
         waiting = sorted((count, fold) for fold, count in enumerate(grown) if fold not in running and count < most)

@@ -160,9 +160,9 @@ def _model_count(rule: object) -> int:
 
 
 def check_memory(partitions: PartitionedTable, rule: object, rows: int | None = None) -> None:
-    """Raise if a fit on the rows of files would exceed the memory limit of the scan; raw values stay on disk.
+    """Raise if a fit on the rows of files, whose raw values stay on disk, would exceed the memory limit of the scan.
 
-    ``rows`` counts training rows; by default all rows, but nothing is checked if some may lack an outcome or a weight.
+    ``rows`` is the number of training rows. By default it is that of all rows; if some may be dropped, nothing is checked.
     """
     if not isinstance(partitions, ScanPartitions):
         return
@@ -201,7 +201,7 @@ def _fingerprint(summary: TrainingSummary, plan: FitPlan) -> dict[str, Any]:
 def _fit_round(
     table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: FitPlan, rounds: Sequence[CascadeRound]
 ) -> tuple[CascadeRound | None, int, list[tuple[float, float, float]]]:
-    """Fit one round after ``rounds`` with all workers; return it (None if not needed), and what `choose_rounds` returns."""
+    """Fit a round after ``rounds`` with all workers; return it, None if not needed, and the pair of `choose_rounds`."""
     grower = _make_grower(table, sizes, communicator, plan, rounds)
     weight = None if grower.table.weight is None else grower.table.weight[grower.evaluated_rows]
     losses = itertools.islice(grower.losses(), min(len(rounds) + 1, plan.max_rounds) + 1)
@@ -212,7 +212,7 @@ def _fit_round(
 def _refit_rounds(
     table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: FitPlan, rounds: Sequence[CascadeRound]
 ) -> tuple[CascadeRound, ...]:
-    """Fit the chosen rounds again, on all rows."""
+    """Fit the chosen ``rounds`` again with all workers, as a single model of all rows."""
     return _make_grower(table, sizes, communicator, plan, ()).refit(rounds)
 
 
@@ -256,14 +256,14 @@ class ConcatenatedColumn:
         return len(self._first) + len(self._second)
 
     def __getitem__(self, rows: slice) -> AnyArray:
-        """Return consecutive rows."""
+        """Return the consecutive rows of a slice as one array."""
         start, stop, _ = rows.indices(len(self))
         own = len(self._first)
         return np.concatenate([self._first[start:stop], self._second[max(start - own, 0) : max(stop - own, 0)]])
 
 
 def _assign_folds(sizes: Sequence[int], table: Table, folds: int, seed: int) -> AnyArray:
-    """Assign the rows of each partition, of ``sizes`` rows, to folds, independently of which worker has the partition."""
+    """Return the fold of each row, assigned per partition (``sizes``: its rows), whichever worker has the partition."""
     codes = np.empty(len(table), np.min_scalar_type(folds))
     for rows, content, ties in _iter_content(table, sizes):
         codes[rows] = assign_folds_by_hash(content, ties, folds, seed)
@@ -271,7 +271,7 @@ def _assign_folds(sizes: Sequence[int], table: Table, folds: int, seed: int) -> 
 
 
 def _iter_content(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[AnyArray], list[FloatArray]]]:
-    """Yield the slice of rows of each partition, of ``sizes`` rows, and the `row_content` of these rows."""
+    """Yield per partition (``sizes``: its rows) the slice of its rows, their columns and tie-breakers (`row_content`)."""
     content, ties = stopping.row_content(table)
     for end, size in zip(np.cumsum(sizes, dtype=np.int64).tolist(), sizes, strict=True):
         rows = slice(end - size, end)

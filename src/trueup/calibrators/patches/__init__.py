@@ -1,1 +1,1 @@
-"""Fixes that are a list of patches: HKRR and Multiaccuracy."""
+"""HKRR and Multiaccuracy: a list of patches, each of which shifts the scores of one group."""

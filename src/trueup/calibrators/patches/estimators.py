@@ -1,4 +1,4 @@
-"""HKRR and Multiaccuracy: the cell (a group within a range of scores) of the largest error is corrected, one by one."""
+"""HKRR and Multiaccuracy: shift the scores of the worst cell (a group within a score range), one cell after another."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FALSE_POSITIVE_RATE = 0.05  # of a false patch, over all cells together
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PatchCalibrator(FeatureCalibrator):
-    """Base of HKRR and Multiaccuracy: groups, the search, and the list of patches."""
+    """Base class of HKRR and Multiaccuracy, with their common parameters, the search and the list of patches."""
 
     ADDS_RESIDUALS = False  # to the prediction itself, if there is no stopping rule
     classes = None  # there is one prediction column, so there are no classes to name
@@ -53,13 +53,13 @@ class PatchCalibrator(FeatureCalibrator):
 
     @property
     def patches_(self) -> PatchList:
-        """The patches, in order."""
+        """The patches, in the order in which they are applied."""
         fitted = self._fitted().map
         assert isinstance(fitted, PatchMap)
         return fitted.patch_list
 
     def _score_edges(self, table: Table, weight: FloatArray) -> FloatArray:  # noqa: ARG002
-        """Return the edges between score ranges; none by default."""
+        """Return the edges between score ranges; by default none, so that all scores are one range."""
         return np.empty(0)
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
@@ -89,7 +89,7 @@ class PatchCalibrator(FeatureCalibrator):
         return FitResult(fitted, history, held_out=held_out)
 
     def _scaled_alpha(self, table: Table, weight: FloatArray) -> float:
-        """Return alpha on the scale of the outcome: for real outcomes it is a share of the standard deviation."""
+        """Return alpha on the scale of the outcome; the parameter is a share of the standard deviation of real outcomes."""
         alpha = (DEFAULT_ALPHA if self.stopping is None else 0.0) if self.alpha is None else float(self.alpha)
         if table.schema.task == "binary":
             return alpha
@@ -128,8 +128,8 @@ class HKRR(PatchCalibrator):
     """Calibrate predictions on every group at every score level, by a readable list of patches.
 
     If the mean of ``outcome - prediction`` of a group within a score range is not 0, the predictions there are shifted by
-    it; and so on. A patch is kept only if it lowers the loss of rows that were not used to estimate it. If no patch does,
-    scores are left unchanged.
+    it, then those of the next such cell. A patch is kept only if it lowers the loss of rows that were not used to estimate
+    it. If no patch does, scores are left unchanged.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ class PatchRows:
 
 
 def _halve(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield a range of levels and its halves, down to single levels: (0, 3), (0, 1), (1, 3), (1, 2), (2, 3) for 0 and 3."""
+    """Yield a range of score levels, its halves, theirs, and so on: (0, 3), (0, 1), (1, 3), (1, 2), (2, 3) for 0 and 3."""
     yield first, last
     if last - first > 1:
         middle = (first + last) // 2
@@ -359,7 +359,7 @@ def _halve(first: int, last: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(eq=False)
 class PatchSearch:
-    """Algorithm 1 of Hébert-Johnson et al. (2018), choosing the cell of largest gain, with validation of patches."""
+    """Algorithm 1 of Hébert-Johnson et al. (2018), cell of largest gain first, with optional validation of each patch."""
 
     rows: PatchRows
     loss: TaskLoss
@@ -407,7 +407,7 @@ class PatchSearch:
         self.end = "exhausted"
 
     def run(self) -> Iterator[Patch]:
-        """Yield one patch after another; afterwards ``end`` is "exhausted", "rounds" or "patience"."""
+        """Yield one patch after another; then ``end`` is why the search stopped: "exhausted", "rounds" or "patience"."""
         failed, most = 0, MAX_REJECTED * (self.patience or 1)
         rejected: Round | None = None
         while (cell := self._largest_error()) is not None:
@@ -454,7 +454,7 @@ class PatchSearch:
         self.cells = np.moveaxis(self._sum_ranges(self.sums), 2, 0)
 
     def _variance(self, p: FloatArray, rows: IntArray) -> FloatArray:
-        """Return the variance of outcomes that predictions imply; that of a cell without events would be 0 otherwise."""
+        """Return the outcome variance that predictions imply: p (1 - p) for outcomes 0 and 1, else ``spread[rows]``."""
         return p * (1 - p) if self.binary_outcomes else self.spread[rows]
 
     def _sum_ranges(self, sums: AnyArray) -> FloatArray:
@@ -464,7 +464,7 @@ class PatchSearch:
         return np.stack([sums[:, first:last].sum(axis=1) for first, last in self.ranges], axis=1)
 
     def _largest_error(self) -> tuple[int, int] | None:
-        """Return the cell (group, range), not rejected before, with an error above alpha and the largest gain."""
+        """Return the cell (group, range), not yet rejected, of largest gain with an error above ``alpha``; None if none."""
         weight, residual, square, null = self.cells
         total = np.maximum(weight, np.finfo(float).tiny)
         large = np.abs(residual) > self.alpha / self.unit * total
@@ -487,7 +487,7 @@ class PatchSearch:
         return Patch(group.text, group.conditions, ends[first], ends[last], shift, rows, before, observed), inside
 
     def _shift(self, value: FloatArray, rows: IntArray, w: FloatArray, square: FloatArray) -> float:
-        """Return the shift removing a cell's mean residual of z standard errors, shrunk by ``1 - 1 / z^2`` if validated."""
+        """Return the shift that removes a cell's mean residual of z standard errors; ``1 - 1 / z^2`` of it if validated."""
         p, total = self._to_prediction(value), w.sum()
         residual = (self.rows.y[rows] - p) / self.unit
         gap = float((w * residual).sum() / total)
@@ -520,14 +520,14 @@ class PatchSearch:
             state[rows] = shift_scores(state[rows], shift, self.bounds)
 
     def _evaluate(self, inside: IntArray, after: FloatArray) -> PatchValidation:
-        """Evaluate a patch, which sets the rows ``inside`` to the scores ``after``, on the rows it was estimated on."""
+        """Evaluate a patch that sets the rows ``inside`` to the scores ``after``, on all rows; return as `_validate`."""
         losses = self.losses.copy()
         losses[inside] = self._row_losses(self.y[inside], after)
         loss = self._mean_loss(losses)
         return Round(len(self.rounds), 0, 1.0, loss, self.rounds[-1].loss - loss, 0.0, kept=True), losses, []
 
     def _validate(self, cell: tuple[int, int]) -> PatchValidation:
-        """Estimate the shift of a cell on the training rows of each split, and evaluate it on the held-out rows."""
+        """Evaluate a cell's shift per split on held-out rows; return the Round, losses, and (rows, shift) per split."""
         number, (first, last), w = cell[0], self.ranges[cell[1]], self.rows.weight
         low, high = ([-np.inf, *self.edges, np.inf][end] for end in (first, last))
         group = np.flatnonzero(self.rows.member[self.rows.groups[number].set_number] == number)

@@ -1,4 +1,4 @@
-"""A readable list of patches: the map of HKRR and Multiaccuracy, with its file codec."""
+"""The map of HKRR and Multiaccuracy: a list of patches, each a shift of one group's scores; how it is stored."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class PatchList:
-    """The patches in order: each applies to the scores after those before it."""
+    """The patches in order: each applies to the scores as corrected by all patches before it."""
 
     patches: tuple[Patch, ...]
     scale: str  # what a shift is added to: "prediction" or "logit"
@@ -134,7 +134,7 @@ class PatchMap(Map):
 
     @cached_property
     def program(self) -> PatchProgram:
-        """The patches as arrays for the scoring kernel."""
+        """The patches as the arrays that the scoring kernel takes."""
         conditions = np.full((len(self.patches), MAX_CONDITIONS, 2), -1, np.int64)
         for number, patch in enumerate(self.patches):
             conditions[number, : len(patch.conditions)] = np.array(patch.conditions, np.int64).reshape(-1, 2)
@@ -151,7 +151,7 @@ class PatchMap(Map):
         )  # fmt: skip
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Correct rows: columns in the order of the schema, predictions (n,)."""
+        """Return the corrected predictions, shape (n,); ``columns`` are the features in the order of the schema."""
         if not self.patches:
             return prediction.copy()
         program, features, before = self.program, list(columns), np.ascontiguousarray(prediction)
@@ -168,14 +168,14 @@ class PatchMap(Map):
         return after
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
-        """Correct one row: codes and numbers in the order of the schema."""
+        """Return the corrected prediction of one row, given as codes and numbers in the order of the schema."""
         P: FloatArray = np.array(prediction, np.float64)
         if self.patches:
             score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
         return P
 
     def describe(self) -> str:
-        """Return the number of patches and groups."""
+        """Return the numbers of patches and of groups as text."""
         groups = len({patch.group for patch in self.patches})
         patches = f"{self.steps:,} patch{'' if self.steps == 1 else 'es'}"
         return f"{patches} of {groups:,} group{'' if groups == 1 else 's'}"
@@ -197,14 +197,14 @@ class PatchMap(Map):
         return explain_change(self.link, prediction, after, contributions, (value - start).tolist(), in_order=True)
 
     def _group(self, feature: int, value: float) -> int:
-        """Return the group of a value: the count of edges up to a number, or a level code; missing is the last group."""
+        """Return the group of a feature's value: its level code, or its bin; missing values are the last group."""
         levels, edges = self.levels[feature], self.edges[feature]
         if levels >= 0:
             return int(value) if 0 <= value < levels else levels
         return len(edges) + 1 if np.isnan(value) else int(np.searchsorted(edges, value, side="right"))
 
     def feature_sets(self) -> list[tuple[int, ...]]:
-        """Return the sets of features that patches name, those with the largest total shift first."""
+        """Return the sets of features that patches condition on, by descending sum of rows times absolute shift."""
         size: defaultdict[tuple[int, ...], float] = defaultdict(float)
         for patch in self.patches:
             if patch.conditions:
@@ -212,7 +212,7 @@ class PatchMap(Map):
         return [names for names, _ in sorted(size.items(), key=lambda item: (-item[1], item[0]))]
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the manifest entry and the arrays."""
+        """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
         entry = {
             "link": self.link,
             "edges": [len(edges) for edges in self.edges],
@@ -224,7 +224,7 @@ class PatchMap(Map):
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> PatchMap:
-        """Rebuild the map from a file; validate everything."""
+        """Restore the map from what `pack` returned; raise FileContentError if it is invalid or does not fit ``schema``."""
         link, binary = entry["link"], schema.task == "binary"
         require(schema.task != "multiclass" and len(schema.prediction) == 1, "the map does not fit the task")
         require(link == "identity" or (link == "logit" and binary), "the map does not fit the task")

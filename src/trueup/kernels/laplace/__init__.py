@@ -1,7 +1,7 @@
-"""Sums of exp(-scale * L1 distance) over the rows of a bin, exact.
+"""Exact sums over the rows of a bin, weighted by the kernel exp(-scale * L1 distance).
 
-With s the scale, columns c and rows j of the bin of a point x: sum_j c_j exp(-s |x - x_j|_1). How they are summed depends
-on the number of dimensions: `sweeps` (one to three), `tiles` (any: all pairs, a block at a time), `cuda` (any, on a GPU).
+At a point x, with s the scale and c_j the value of a column at row j of the bin of x: sum_j c_j exp(-s |x - x_j|_1). The
+modules are `sweeps` (one to three dimensions), `tiles` (any: all pairs, a block at a time) and `cuda` (any, on a GPU).
 Equal rows are pooled. Results do not depend on the number of threads, to the last bit.
 """
 
@@ -46,7 +46,7 @@ def add_up(columns: FloatArray, group: IntArray, count: int) -> FloatArray:
 def add_others(columns: FloatArray, group: IntArray) -> FloatArray:
     """Return for each row the sums of ``columns`` over the other rows of its group; the first column holds weights.
 
-    A row is subtracted from the sum of its group, except one that outweighs all others, which would cancel too much.
+    The row is subtracted from the sum of its group; if it outweighs all others, they are added up, to avoid cancellation.
     """
     count = int(group.max()) + 1
     most = np.zeros(count)
@@ -92,7 +92,7 @@ def _mark(words: UInt64Array, bins: IntArray, out: UInt64Array) -> None:
 
 
 class BinnedRows:
-    """Rows sorted by bin: coordinates ``points`` and ``columns`` to sum, of which the first holds weights."""
+    """Rows sorted by bin (``numbers``, below ``bins``): coordinates ``points``, and ``columns`` to sum, weights first."""
 
     def __init__(self, points: FloatArray, columns: FloatArray, numbers: IntArray, bins: int) -> None:
         self.bins = bins
@@ -110,7 +110,7 @@ class BinnedRows:
 
     @cached_property
     def numbers(self) -> IntArray:
-        """The bin of each row."""
+        """The bin of each row, ascending."""
         return np.repeat(np.arange(self.bins), np.diff(self.starts))
 
     @property
@@ -138,20 +138,20 @@ class BinnedRows:
         return tiles.fine_enough(self.high - self.low, scale)
 
     def group_scales(self, scales: FloatArray) -> Iterator[IntArray]:
-        """Yield indices of scales that are summed in one pass: zero, `fine` and other scales apart, at most 8 at a time."""
+        """Yield arrays of at most 8 indices of scales to sum in one pass: scales of zero, then `fine` ones, then others."""
         fine = np.array([self.fine(float(scale)) for scale in scales], bool)
         for kind in (scales == 0, (scales > 0) & fine, (scales > 0) & ~fine):
             chosen = np.flatnonzero(kind)
             yield from (chosen[start : start + SCALES_PER_PASS] for start in range(0, len(chosen), SCALES_PER_PASS))
 
     def cut(self, scale: float, tolerance: float) -> float:
-        """Return how far beyond a point's nearest row another row changes no ratio of sums by more than ``tolerance``."""
+        """Return how much farther than the nearest row others must be to change ratios of sums by at most ``tolerance``."""
         ratio = float(np.log(2 * self.weight.sum()) - np.log(self.weight.min())) - np.log(tolerance)
         return float(min(ratio / scale, np.finfo(float).max))
 
 
 class SumTask(NamedTuple):
-    """The settings of a sum, as in `sums`."""
+    """The settings of a sum: arguments of `sums`, and the threads as `Workers`."""
 
     scales: FloatArray
     tolerance: float
@@ -175,11 +175,11 @@ def sums(
     at: tuple[FloatArray, IntArray] | None = None, own: bool = True, tolerance: float = EXACT,
     threads: int | None = None, device: str = "cpu",
 ) -> Sums:  # fmt: skip
-    """Sum the columns of each point's bin, weighted by the kernel exp(-scale * L1 distance).
+    """Sum the columns over the rows of each point's bin, weighted by the kernel exp(-scale * L1 distance).
 
-    The first column holds positive weights. ``at`` are other points and their bins, by default the points themselves;
-    ``own`` says whether a row then counts for itself. ``tolerance`` bounds the error of a ratio of two totals, relative to
-    the largest ratio of any row.
+    The first column holds positive weights. ``at`` are other points and their bins, by default the points themselves; then
+    a row counts in its own sums if ``own``. ``tolerance`` bounds the error of a ratio of two totals, relative to the
+    largest ratio of any row.
     """
     if device == "cuda" and not cuda.available():
         device = "cpu"
@@ -227,7 +227,7 @@ class Sources:
 
 
 def _sum_among(points: FloatArray, columns: FloatArray, bins: IntArray, task: SumTask, result: Sums, *, own: bool) -> None:
-    """Write to ``result`` the sums at the rows themselves, each counting for itself if ``own``; equal rows are pooled."""
+    """Write to ``result`` the sums at the rows themselves, each row counting in its own if ``own``; pool equal rows."""
     equal = find_equal(points, bins)
     first, group = equal or (np.arange(len(points)),) * 2
     pooled = columns if equal is None else add_up(columns, group, len(first))
@@ -252,10 +252,10 @@ def _sum_among(points: FloatArray, columns: FloatArray, bins: IntArray, task: Su
 
 
 def _sum_over(rows: BinnedRows, targets: BinnedRows | None, alone: BoolArray, scales: FloatArray, task: SumTask) -> Sums:
-    """Sum over the rows of each target's bin by the fastest exact method; without targets, over all other rows of the bin.
+    """Sum over the rows of each target's bin by the fastest exact method; without targets, for each row over the others.
 
-    A sum that nearly underflowed is computed again, relative to the nearest row, if the point is ``alone``: no row with the
-    same coordinates counts.
+    A sum that nearly underflowed is computed again, relative to the nearest row, if the point is ``alone``, which means
+    that no row with the same coordinates counts.
     """
     points, starts = (rows.points, rows.starts) if targets is None else (targets.points, targets.starts)
     shift = np.zeros((len(scales), len(points)))

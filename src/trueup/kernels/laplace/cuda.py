@@ -35,7 +35,7 @@ FINE = 1e-6  # the largest relative change of the kernel by rounding of a typica
 
 
 class GpuKernel:
-    """A function on the GPU, loaded from machine code ``image``."""
+    """The function ``name`` on the GPU, loaded from machine code ``image``."""
 
     def __init__(self, image: bytes, name: str) -> None:
         self._driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -44,7 +44,7 @@ class GpuKernel:
         self._call("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
 
     def launch(self, blocks: int, threads: int, shared: int, stream: int, *values: Any) -> None:
-        """Launch the function with ``values`` as arguments: ctypes numbers, or c_void_p for addresses."""
+        """Launch ``blocks`` of ``threads`` with ``shared`` bytes each; ``values`` are ctypes numbers, or c_void_p."""
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         size = (blocks, 1, 1, threads, 1, 1, shared)
         grid = [ctypes.c_uint(number) for number in size]
@@ -58,13 +58,13 @@ class GpuKernel:
 
 @cache
 def build(file: str, name: str, architecture: str, device: int, *definitions: str) -> GpuKernel:  # noqa: ARG001
-    """Compile a file of this package for an architecture ("sm_90"), and load it on the current device, ``device``."""
+    """Compile a file of this package for an architecture ("sm_90"), and load function ``name`` on the current device."""
     source = resources.files(__package__).joinpath(file).read_text()
     return GpuKernel(compile_source(source, architecture, *definitions), name)
 
 
 def compile_source(source: str, architecture: str, *definitions: str) -> bytes:
-    """Compile CUDA to machine code."""
+    """Compile CUDA source to machine code; ``definitions`` are macros, "NAME=value"."""
     library, program = _library(), ctypes.c_void_p()
     options = [f"--gpu-architecture={architecture}", *(f"-D{definition}" for definition in definitions)]
     listed = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
@@ -113,7 +113,7 @@ def available() -> bool:
 
 
 def fine_enough(points: FloatArray, middle: FloatArray, scale: float) -> bool:
-    """Return whether float32 is accurate enough at this scale, by the expected rounding of coordinates and their sum."""
+    """Return whether float32 of ``points - middle`` is accurate enough at this scale, by the expected rounding error."""
     some = points[:: max(1, len(points) // SAMPLE)]
     with np.errstate(over="ignore"):
         size = float(np.abs(some - middle).mean(axis=0).sum()) * scale
@@ -124,10 +124,10 @@ def sums(
     points: FloatArray, columns: FloatArray, starts: IntArray, targets: tuple[FloatArray, IntArray] | None,
     middle: FloatArray, scales: FloatArray,
 ) -> FloatArray:  # fmt: skip
-    """Sum the columns of each target's bin, shape (scales, targets, columns); sums may underflow.
+    """Sum the columns of each target's bin, weighted by the kernel, shape (scales, targets, columns); may underflow.
 
-    Without targets, the sums of each row over all other rows of its bin are computed. Coordinates are relative to
-    ``middle``; a few columns are summed at a time.
+    Bin k has rows starts[k] to starts[k + 1] - 1; targets are points and such starts. Without targets, sums are at each row
+    over all other rows of its bin. Coordinates are relative to ``middle``; a few columns are summed at a time.
     """
     torch = require("torch", extra="gpu")
     order, real, blocks = _pad(starts)
@@ -165,7 +165,7 @@ def sums(
 
 
 def _pad(starts: IntArray) -> tuple[IntArray, BoolArray, list[int]]:
-    """Pad bins to full tiles: return the row at each position, whether it is no padding, and the first tile of each bin."""
+    """Pad bins to full tiles; return the row at each position, whether it is no padding, and the first tile of each bin."""
     counts = np.diff(starts)
     tiles = -(-counts // SIDE)
     bins = np.repeat(np.arange(len(counts)), tiles * SIDE)
@@ -175,7 +175,7 @@ def _pad(starts: IntArray) -> tuple[IntArray, BoolArray, list[int]]:
 
 
 def _tasks(whole: list[tuple[int, int, int]]) -> Int32Array:
-    """Split each (tile, first, last) of ``whole`` into tasks of at most RUN tiles from first to last."""
+    """Split each (tile, first, end) of ``whole``, end exclusive, into tasks of the same form with at most RUN tiles."""
     given = np.array(whole, np.int32).reshape(-1, 3)
     runs = -(-(given[:, 2] - given[:, 1]) // RUN)
     of = np.repeat(np.arange(len(given)), runs)

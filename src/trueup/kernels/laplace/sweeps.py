@@ -51,10 +51,10 @@ NOTHING = 708.0  # beyond it exp(-u) is near the smallest float, and set to 0
 def sums(
     points: FloatArray, columns: FloatArray, starts: IntArray, targets: Targets | None, scale: float, workers: Workers
 ) -> FloatArray:
-    """Sum the columns of the rows of each target's bin, weighted by the kernel exp(-scale * distance); underflow gives 0.
+    """Sum the columns of the rows of each target's bin, weighted by exp(-scale * distance); what underflows becomes 0.
 
-    The rows of bin k are ``starts[k]:starts[k + 1]``; coordinates are finite. Without targets, the sums of each point over
-    all other points are computed.
+    The rows of bin k are ``starts[k]:starts[k + 1]``; coordinates are finite. Without targets, the sums are at each row
+    over all other rows of its bin.
     """
     if not scale > 0:  # where all points are one, no difference can overflow
         points, targets = np.zeros_like(points), None if targets is None else (np.zeros_like(targets[0]), targets[1])
@@ -93,7 +93,7 @@ def in_order(values: FloatArray, starts: IntArray) -> IntArray:
 
 @jit
 def _deal(order: IntArray, bins: IntArray, starts: IntArray) -> IntArray:
-    """Sort ``order``, which lists all rows, by bin, stably."""
+    """Return ``order``, a permutation of all rows, sorted by bin, stably; bin k begins at ``starts[k]``."""
     out = np.empty_like(order)
     place = starts[:-1].copy()
     for row in order:
@@ -109,7 +109,7 @@ def merged(
 ) -> IntArray:  # fmt: skip
     """Merge the argsorts of rows and of targets, bin by bin; a target follows rows of equal value.
 
-    In the result the number of rows is added to the index of a target.
+    In the result target j is n + j, where n is the number of rows.
     """
     n = order.size
     out = np.empty(n + target_order.size, np.int64)
@@ -137,7 +137,7 @@ def split_bins(starts: IntArray) -> list[tuple[int, int]]:
 def _sum_line(
     x: FloatArray, columns: FloatArray, starts: IntArray, targets: Targets | None, scale: float, workers: Workers
 ) -> FloatArray:
-    """Return the sums of `sums` for points ``x`` in one dimension."""
+    """Compute the sums of `sums` for points with one coordinate, ``x``."""
     order = in_order(x, starts)
     x, columns = x[order], columns[order]
     if targets is None:
@@ -161,7 +161,7 @@ def _sweep_line(
     x: FloatArray, columns: FloatArray, starts: IntArray, queries: FloatArray, bounds: IntArray, first: int, last: int,
     scale: float, itself: int, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Add to ``out`` the rows up to each target, then those above it, of bins ``first`` to ``last - 1``."""
+    """Add to ``out`` the sums over rows up to, then above, each query of bins first:last; ``itself``: 1 if queries = x."""
     acc = np.zeros(columns.shape[1])
     for b in range(first, last):
         begin, end = starts[b], starts[b + 1]
@@ -205,7 +205,7 @@ def _read(acc: FloatArray, far: float, scale: float, out: FloatArray) -> None:
 
 
 def _bits(_context: Any, of: Any) -> tuple[Any, Any]:
-    """Reinterpret the bits of a float64 as an int64, or the reverse."""
+    """Generate, as a numba intrinsic, the reinterpretation of the bits of a float64 as an int64, or the reverse."""
     to = types.int64 if of == types.float64 else types.float64
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -219,7 +219,7 @@ _recast = cast("Callable[[Any], Any]", intrinsic(_bits))
 
 @jit
 def _decay(u: float) -> float:
-    """Compute exp(-u), u >= 0 or infinite, as 2^n times the series of exp on [-ln(2)/2, ln(2)/2]: LLVM vectorises it."""
+    """Compute exp(-u), u >= 0 or infinite, by 2^n and the series of exp on [-ln(2)/2, ln(2)/2], so that LLVM vectorises."""
     v = u if u < NOTHING else NOTHING
     t = MAGIC - v * LOG2E
     n = t - MAGIC
@@ -241,24 +241,24 @@ class _Rows(NamedTuple):
     kinds: UInt8Array
     by_y: Int32Array
     by_z: Int32Array
-    sources: Int32Array  # where the rows are
-    of: IntArray  # which rows they are
-    places: IntArray  # where the targets are
+    sources: Int32Array  # the positions of the rows among the records
+    of: IntArray  # the input rows at these positions
+    places: IntArray  # the positions of the targets among the records
     starts: IntArray  # of the bins among the rows
     bounds: IntArray  # of the bins among rows and targets
-    planar: int  # two dimensions
+    planar: int  # 1 in two dimensions, else 0
 
 
 class _Scratch(NamedTuple):
-    """The rows and targets of one half of a bin (by x) in the order of y, and scratch space."""
+    """The rows and targets of a bin, or of a half of it by x, in the order of y, and scratch space."""
 
     v: FloatArray  # rows X to SHARE
     flow: FloatArray  # what each row adds to a sweep and receives from it: two columns upwards, two downwards
     marks: UInt8Array
     codes: Int32Array  # (2, rows), in the order of z: twice the row, plus the side
-    place: Int32Array  # of the sources
-    of: FloatArray
-    to: FloatArray
+    place: Int32Array  # positions of the sources
+    of: FloatArray  # sources of sums pair by pair
+    to: FloatArray  # and their targets
 
 
 @jit
@@ -274,7 +274,7 @@ def _give(of: FloatArray, j: int, to: FloatArray, many: int, scale: float) -> No
 
 @jit
 def _gather(rows: _Scratch, begin: int, end: int, mask: int, want: int, box: FloatArray) -> int:
-    """Copy the rows whose marks under ``mask`` equal ``want`` to ``box``, targets with sums of 0; return their number."""
+    """Copy rows begin:end with marks & mask == want to ``box``, values as 0 unless sources are wanted; return how many."""
     v, n, keep = rows.v, 0, 1.0 if want & SOURCE else 0.0
     for r in range(begin, end):
         box[0, n] = v[X, r]
@@ -288,7 +288,7 @@ def _gather(rows: _Scratch, begin: int, end: int, mask: int, want: int, box: Flo
 
 @jit
 def _leaf(rows: _Scratch, lo: int, hi: int, scale: float, whole: int) -> None:
-    """Add to each target of ``lo:hi``, pair by pair, all other rows if ``whole``, else the rows on the other side of x."""
+    """Add to each target of ``lo:hi``, pair by pair, all other rows if ``whole``, else those across the cut in x."""
     v, marks, of, to = rows.v, rows.marks, rows.of, rows.to
     mask = 0 if whole else SIDE
     for side in range(1 if whole else 2):
@@ -313,7 +313,7 @@ def _leaf(rows: _Scratch, lo: int, hi: int, scale: float, whole: int) -> None:
 
 @jit
 def _weigh(v: FloatArray, flow: FloatArray, lo: int, hi: int, mid: int, scale: float) -> None:
-    """Write to ``flow`` what every row adds to the sums of the sweep upwards (two columns) and downwards (two)."""
+    """Write to ``flow`` what rows lo:hi, cut in y at ``mid``, add to the upward (two columns) and downward sweep (two)."""
     y, height, first, second = v[Y, lo:hi], v[HEIGHT, lo:hi], v[FIRST, lo:hi], v[SECOND, lo:hi]
     fade, grow, brings = v[FADE, lo:hi], v[GROW, lo:hi], flow[lo:hi]
     cut = v[Y, mid]
@@ -334,8 +334,8 @@ def _sweep(
 ) -> None:
     """Sweep over the rows in the order of z, upwards and downwards at once; each row receives the sums of its opposites.
 
-    A code is twice the row plus its side of x; a quarter is twice (is y high) plus the side. In ``flow`` the sums that a
-    row receives replace what it added. Only sources, not targets, move the origin of a sum.
+    A code is twice the row plus its side of x; rows from ``mid`` on are high in y. Opposites differ in y and, if ``across``
+    is 6 rather than 4, also in x. In ``flow`` what a row receives replaces what it added. Only sources move a sum's origin.
     """
     acc = np.zeros((2, 8))
     n, origin = codes.size, v[ORIGIN]
@@ -362,7 +362,7 @@ def _sweep(
 
 @jit
 def _collect(v: FloatArray, flow: FloatArray, lo: int, hi: int) -> None:
-    """Add the sums in ``flow`` that rows lo to hi received from `_sweep`, times their factors, to their results."""
+    """Add the sums in ``flow`` that rows ``lo:hi`` received from `_sweep`, times their factors, to their results."""
     height, fade, grow = v[HEIGHT, lo:hi], v[FADE, lo:hi], v[GROW, lo:hi]
     first, second, finds = v[OUT, lo:hi], v[OUT + 1, lo:hi], flow[lo:hi]
     for r in range(height.size):
@@ -390,7 +390,7 @@ def _part(codes: Int32Array, cut: int, low: Int32Array, high: Int32Array) -> Non
 
 @jit
 def _split(ids: Int32Array, spare: Int32Array, lo: int, mid: int) -> None:
-    """Move the rows of ``ids`` (from ``lo`` on) below ``mid`` to the front, stably; ``spare`` is scratch space."""
+    """Move values below ``mid`` to the front of ``ids``, a permutation of lo, lo + 1, ..., stably; ``spare`` is scratch."""
     for k in range(ids.size):
         spare[k] = ids[k]
     _part(spare[: ids.size], mid, ids[: mid - lo], ids[mid - lo :])
@@ -398,7 +398,7 @@ def _split(ids: Int32Array, spare: Int32Array, lo: int, mid: int) -> None:
 
 @jit
 def _plane(rows: _Scratch, n: int, sources: int, few: int, scale: float, whole: int) -> None:
-    """Sum by halving in y and sweeping in z: over all other rows if ``whole``, else over rows on the other side of x."""
+    """Sum over all other rows if ``whole``, else those across the cut in x: halve in y to ``few`` sources, sweep in z."""
     marks, codes = rows.marks, rows.codes
     stack = np.zeros((64, 5), np.int64)
     stack[0, 1], stack[0, 3] = sources, n
@@ -424,7 +424,7 @@ def _plane(rows: _Scratch, n: int, sources: int, few: int, scale: float, whole: 
 
 @jit
 def _load(rows: _Rows, ids: Int32Array, lo: int, mid: int, scale: float, whole: int, to: _Scratch, rank: Int32Array) -> int:
-    """Copy rows ``ids`` (sorted by y) to ``to``, times the factor of x unless ``whole``; return the number of sources."""
+    """Copy rows ``ids`` (in y order) to ``to``, times the factor of x unless ``whole``; return the number of sources."""
     v, n = to.v, 0
     for k in range(ids.size):
         row = ids[k]
@@ -452,7 +452,7 @@ def _load(rows: _Rows, ids: Int32Array, lo: int, mid: int, scale: float, whole: 
 def sum_halves(
     rows: _Rows, jobs: IntArray, scale: float, base: int, v: FloatArray, flow: FloatArray, out: FloatArray
 ) -> None:
-    """Add sums to ``out``; a job has start and stop of its sources, its rows and its bin, and whether to halve further."""
+    """Add the sums of each job (start and stop of sources, rows and bin; 1 to halve further) to ``out``, from ``base``."""
     size = flow.shape[0]
     codes, rank, spare = np.empty((2, size), np.int32), np.empty(size, np.int32), np.empty(size, np.int32)
     of, to = np.empty((5, PAIRS + 1)), np.zeros((5, BLOCK + LANES))
@@ -493,7 +493,7 @@ def sum_halves(
 
 
 def _arrange(points: FloatArray, starts: IntArray, targets: Targets | None, scale: float, workers: Workers) -> _Rows:
-    """Return rows and targets together, with their orders by each coordinate."""
+    """Return the records of rows and targets, with their orders by each coordinate."""
     n, d = points.shape
 
     def order(k: int) -> IntArray:
@@ -524,7 +524,7 @@ def _arrange(points: FloatArray, starts: IntArray, targets: Targets | None, scal
 def _set_origins(records: FloatArray, kinds: UInt8Array, by_z: Int32Array, bounds: IntArray, scale: float) -> None:
     """Write the origin in z of every row, at most REACH / scale below it, and the factors exp(-+ scale (z - origin)).
 
-    Origins are the z of rows. A target without one in reach is its own origin.
+    Origins are the z of rows; a target with no origin in reach is its own.
     """
     for b in range(bounds.size - 1):
         origin = math.nan
@@ -563,7 +563,7 @@ def _sum_pair(rows: _Rows, columns: FloatArray, scale: float, workers: Workers) 
 
 
 def _cut(rows: _Rows) -> list[IntArray]:
-    """List the jobs of `sum_halves`: of a large bin, TOPS levels of halves one by one and the rest; runs of small bins."""
+    """List the jobs of `sum_halves`: of large bins, each half of TOPS levels and then the rest; and runs of small bins."""
     starts, bounds = rows.starts, rows.bounds
     jobs = np.stack([starts[:-1], starts[1:], *[bounds[:-1], bounds[1:]] * 2, np.ones(len(starts) - 1, np.int64)], axis=1)
     large = (np.diff(starts) > SPLIT) & (not rows.planar)

@@ -1,7 +1,7 @@
 """Sums over all pairs of rows of a bin, for any number of dimensions, one block of rows at a time.
 
 Rows of a bin are ordered by halving it along its widest side until a block is left, so that blocks are compact: blocks
-whose boxes are too far apart to matter to any ratio are skipped. Coordinates are integer multiples of a step, so that
+whose boxes are too far apart to change any ratio of sums are skipped. Coordinates are integer multiples of a step, so that
 distances are exact sums in any order. With S the sum of a row's coordinates, |a - b|_1 = 2 sum max(a, b) - S_a - S_b;
 overflow on the way cancels, since integers are added modulo 2^32. If steps would be too coarse, coordinates are float64.
 Memory is a constant number of copies of the rows.
@@ -59,7 +59,7 @@ def _weigh(far: AnyArray, less: float, factor: float, bits: Int32Array, powers: 
 def _weigh_steps(
     far: Int32Array, shift: Any, mask: Any, unit: Any, bits: Int32Array, powers: Float32Array, near: Float32Array
 ) -> None:
-    """Write 2^-(far * 2^-shift) to ``near``: as `_weigh`, for integer distances and one factor that is a power of two."""
+    """Write 2^-(far / 2^shift) of integer distances to ``near``, as `_weigh`; mask is 2^shift - 1, unit 2^-shift."""
     for s in range(BLOCK):
         whole = min(far[s] >> shift, int32(BIAS))
         x = float32(far[s] & mask) * unit
@@ -71,7 +71,7 @@ def _weigh_steps(
 
 @jit
 def _far_among(Q: Int32Array, A: Int32Array, total: Int32Array, mine: Int32Array, i: int, far: Int32Array) -> None:
-    """Write integer distances of rows i to i + 3 of A to the rows of a block Q; ``mine``, ``total``: coordinate sums."""
+    """Write integer distances of rows i to i + 3 of A to block Q; ``mine`` and ``total`` are their coordinate sums."""
     far[:] = 0
     for k in range(0, Q.shape[0], TOGETHER):
         a0, a1, a2, a3 = A[i, k], A[i, k + 1], A[i, k + 2], A[i, k + 3]
@@ -95,12 +95,12 @@ def among(
     Q: Int32Array, A: Int32Array, mine: Int32Array, lanes: Float32Array, C: Float32Array, low: Int32Array, high: Int32Array,
     rows: IntArray, factors: FloatArray, shift: int, reach: float, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Sum the columns of all other rows of a bin for every row of the paired blocks; each pair of rows is met once.
+    """Add to the sums of each row the columns of the other rows of its bin, for some pairs of blocks; each is met once.
 
     Q (blocks, d, BLOCK) and A (rows, d) are the coordinates, ``mine`` (rows,) their sums modulo 2^32; ``lanes`` (blocks, c,
-    BLOCK) and C (rows, c) the columns, 0 in padding; ``rows`` (r, 2) a block and the end of the blocks of its bin. The
+    BLOCK) and C (rows, c) the columns, 0 in padding; ``rows`` (r, 2) a block and the end of the blocks paired with it. The
     kernel is 2^-(factor * distance); if ``shift`` is not negative, the one factor is 2^-shift. Blocks farther apart than
-    ``reach`` are skipped. ``out`` (g, c, rows) is added to.
+    ``reach`` are skipped. ``out`` (g, c, rows), for g factors, is added to.
     """
     c = C.shape[1]
     far = np.empty((TOGETHER, BLOCK), np.int32)
@@ -185,7 +185,7 @@ def _far_reals(Q: FloatArray, A: FloatArray, i: int, far: FloatArray) -> None:
 def _measure(
     Q: AnyArray, A: AnyArray, totals: Int32Array | None, mine: Int32Array | None, b: int, i: int, far: AnyArray
 ) -> None:
-    """Write to ``far`` the distances of rows i to i + 3 of A to block b of Q: integers; float64 if ``totals`` is None."""
+    """Write to ``far`` the distances of rows i to i + 3 of A to block b of Q: float64 if ``totals`` is None, or integer."""
     if totals is None or mine is None:
         _far_reals(Q[b], A, i, far)
     else:
@@ -194,7 +194,7 @@ def _measure(
 
 @jit
 def _boxes(A: AnyArray, i: int, low: AnyArray, high: AnyArray, first: int, last: int, apart: FloatArray) -> int:
-    """Write to ``apart`` the distance of row i to the box of each block; return the first of the nearest blocks."""
+    """Write to ``apart`` the distances of row i to the boxes of blocks first to last - 1; return the nearest block."""
     best = first
     for b in range(first, last):
         far = 0.0
@@ -226,7 +226,7 @@ def _collect(
     far: AnyArray, skip: int, least: Any, less: AnyArray, lanes: FloatArray, factors: FloatArray, total: FloatArray,
     even: int, bits: Int32Array, powers: Float32Array, near: Float32Array, wide: FloatArray, part: FloatArray,
 ) -> None:  # fmt: skip
-    """Add a block to the sums ``total`` of one row; kernels are relative to ``less``, the smallest distance so far."""
+    """Add a block (``lanes``) to the sums ``total`` of one row, relative to ``less``; bits to part are scratch space."""
     if least < less[0]:
         for g in range(len(factors)):
             shrunk = 2.0 ** -(float(less[0] - least) * factors[g])
@@ -257,13 +257,13 @@ def between(
     A: AnyArray, mine: AnyArray | None, skip: IntArray, tasks: IntArray, factors: FloatArray, cut: float, most: Any,
     even: int, total: FloatArray, shift: AnyArray,
 ) -> None:  # fmt: skip
-    """Sum the columns of the rows of a bin for other rows, the targets; the sums of a target depend on it alone.
+    """Sum the columns of the rows of a bin at other points, the targets; a target's sums do not depend on other targets.
 
-    Blocks of rows: coordinates Q (int32 or float64), their sums (None for float64), columns, numbers of rows, and
-    boxes. Targets: coordinates A, their sums, and a place among the rows that does not count (-1 for none). ``tasks``
-    (t, 4) are first and last target, in fours, and first and last block. Blocks farther than the nearest row by more
-    than ``cut`` are skipped; ``most`` is a distance out of reach. Unless ``even``, kernels are float64, since 2^-127 of
-    a weight may matter. ``total`` (targets, g, c) receives the sums times 2^(factor * shift), ``shift`` the smallest
+    Blocks of rows: coordinates Q (int32 or float64), their sums ``totals`` (None for float64), columns ``lanes``, numbers
+    ``filled``, boxes. Targets: coordinates A, their sums ``mine``, and in ``skip`` a position that does not count (-1 for
+    none). ``tasks`` (t, 4) are start and stop of targets, in fours, and of blocks. Blocks farther than the nearest row by
+    more than ``cut`` are skipped; ``most`` is a distance out of reach. Unless ``even``, kernels are float64, since 2^-127
+    of a weight may matter. ``total`` (targets, g, c) receives the sums times 2^(factor * shift), ``shift`` the smallest
     distance, or ``most`` if no row counts.
     """
     dtype = Q.dtype
@@ -311,9 +311,9 @@ class BlockCoordinates(NamedTuple):
 class Blocks:
     """Rows in blocks of BLOCK positions; each block has rows of one bin.
 
-    ``order`` is the row at each position, ``real`` whether it is one: padding repeats a row; ``place`` is the position of
-    each row. ``firsts`` is the first block of each bin, ``filled`` the number of rows of each block; ``points``
-    (positions, d) are padded with columns of 0; ``lanes`` (blocks, c, BLOCK) are the columns, 0 in padding.
+    ``order`` is the row at each position, ``real`` is false for padding, which repeats a row; ``place`` is the position of
+    each row. ``firsts`` is the first block of each bin, ``filled`` the number of rows of each block; ``points`` (positions,
+    d) are padded with columns of 0; ``lanes`` (blocks, c, BLOCK) are the columns, 0 in padding.
     """
 
     def __init__(self, points: FloatArray, columns: FloatArray, starts: IntArray) -> None:
@@ -347,7 +347,7 @@ class Blocks:
         return lay_out(self.points)
 
     def in_steps(self, points: FloatArray, step: float) -> Int32Array:
-        """Return coordinates relative to ``low`` as multiples of ``step``, rounded."""
+        """Return ``points`` minus ``low`` (the smallest coordinates of all rows) as integer multiples of ``step``."""
         return np.asarray(np.rint((points - self.low) / step).astype(np.int32))
 
 
@@ -399,7 +399,7 @@ def _in_blocks(values: AnyArray) -> AnyArray:
 
 
 def _totals(rows: AnyArray) -> Int32Array | None:
-    """Sum the coordinates of each row modulo 2^32; None for float64."""
+    """Return the sum of the coordinates of each row modulo 2^32, or None if they are float64."""
     return np.asarray(rows.sum(axis=1, dtype=np.int64).astype(np.int32)) if rows.dtype == np.int32 else None
 
 
@@ -409,9 +409,9 @@ def unit_of(columns: FloatArray) -> float:
 
 
 def sum_among(blocks: Blocks, scales: FloatArray, reach: float, workers: Workers) -> FloatArray:
-    """Sum the columns of all other rows of each row's bin, shape (scales, n, c); sums may underflow.
+    """Sum the columns of all other rows of each row's bin, weighted by the kernel, shape (scales, n, c); may underflow.
 
-    ``reach`` is the distance beyond which blocks of rows do not matter. Scales must be `fine_enough`.
+    Blocks of rows farther apart than ``reach`` are skipped. Scales must be `fine_enough`.
     """
     step, shift = _binary_step(blocks, scales)
     laid, columns = blocks.steps if shift < 0 else lay_out(blocks.in_steps(blocks.points, step)), blocks.columns
@@ -436,7 +436,7 @@ def sum_among(blocks: Blocks, scales: FloatArray, reach: float, workers: Workers
 def _binary_step(blocks: Blocks, scales: FloatArray) -> tuple[float, int]:
     """Return a longer step and a shift such that the kernel of a distance of n steps is 2^-(n * 2^-shift).
 
-    Shift -1 and the step of the blocks if there are several scales, or if the longer step would be too inaccurate.
+    Returns the step of the blocks and -1 if there are several scales, or if the longer step would be too inaccurate.
     """
     factor = float(scales[0]) * blocks.step * LOG2E
     shift = math.floor(-math.log2(factor)) if factor > 0 else 0
@@ -446,7 +446,7 @@ def _binary_step(blocks: Blocks, scales: FloatArray) -> tuple[float, int]:
 
 
 def _shares(firsts: IntArray, parts: int) -> list[IntArray]:
-    """Split the pairs (block, end of the blocks of its bin) into ``parts`` of about equal numbers of pairs of blocks."""
+    """Split the rows (block, end of its bin's blocks) into about ``parts`` arrays with equally many pairs of blocks."""
     stops = np.repeat(firsts[1:], np.diff(firsts))
     rows = np.column_stack([np.arange(len(stops)), stops])
     pairs = np.cumsum(stops - rows[:, 0])
@@ -460,8 +460,8 @@ def sum_at(
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """Sum the columns of each target's bin: totals (scales, targets, columns) and shifts (targets,), see `Sums`.
 
-    Blocks of rows farther than the nearest row of a target by more than ``cut`` are skipped. ``fine``: distances may be
-    integers; ``even``: weights are of similar size; ``skip``: a row that does not count for each target.
+    Blocks of rows farther than the nearest row of a target by more than ``cut`` are skipped. Distances are integers if
+    ``fine``; ``even`` is true if float32 has the range of all weights; row skip[k] does not count for target k.
     """
     d, low, high = targets.shape[1], blocks.low, blocks.high
     padded = np.zeros((len(targets), len(low)))
@@ -488,7 +488,7 @@ def sum_at(
 
 
 def _fours(target_starts: IntArray, block_starts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the targets of each bin in fours (the last repeated), and tasks (first and last target, and block)."""
+    """Return targets in fours of one bin (the last repeated), and tasks: start and stop of targets and of blocks."""
     order, tasks, done = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.int64)], 0
     for k in np.flatnonzero((np.diff(target_starts) > 0) & (np.diff(block_starts) > 0)):
         start, stop = target_starts[k : k + 2].tolist()

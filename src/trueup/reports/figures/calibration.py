@@ -227,7 +227,7 @@ def draw_segments(audit: Audit, ax: Axes | None = None, *, count: int = 20, titl
 
 
 def _difference(finding: Finding) -> tuple[float, float, float]:
-    """Return observed minus expected and its interval, computed from that of the ratio; without one it has no width."""
+    """Return observed minus expected with the interval that follows from that of the ratio, of zero width without one."""
     low, high = sorted(finding.expected * (end - 1) for end in (finding.ratio_low, finding.ratio_high))
     return (finding.bias, low, high) if math.isfinite(low) and math.isfinite(high) else (finding.bias,) * 3
 

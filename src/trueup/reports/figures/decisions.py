@@ -317,7 +317,7 @@ def _draw(kind: str, curve: Any, ax: Axes | None, truth: Any, title: str) -> Axe
 
 
 def _check_truth(truth: Any, named: Mapping[str, Any]) -> dict[str, tuple[FloatArray, FloatArray, FloatArray]]:
-    """Return outcomes, scores and weights by the name of their curve; for a single tuple the name is empty."""
+    """Validate outcomes, scores and weights; return them by the name of their curve, empty for a single tuple."""
     if truth is None:
         return {}
     checked = {}
@@ -468,7 +468,7 @@ def draw_risk_coverage(
     ax = get_axes(ax, 6.6, 3.6)
 
     def line(curve: RiskCoverage, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Add a point at coverage 0 with the risk of the first step: its rows are tied, so any part has that risk."""
+        """Add a point at coverage 0 with the risk of the first step, whose rows are tied: any subset has that risk."""
         return thin_line(np.append(0.0, curve.coverage), np.append(risk[0], risk))
 
     for (name, curve), style in zip(named.items(), line_styles(len(named)), strict=True):

@@ -93,7 +93,7 @@ def column_levels(audit: Audit) -> dict[int, list[int]]:
 
 
 def level_name(audit: Audit, column: int, rank: int) -> str:
-    """Return the level of a single-column segment, without the name of the column."""
+    """Return the level of the single-column segment at position ``rank`` in the audit, without the name of the column."""
     feature = audit.schema.features[column]
     level = _label(audit, column, rank).removeprefix(feature.name)
     if level.startswith("="):
@@ -140,7 +140,7 @@ def fields_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
 
 
 def values_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
-    """List the values of all columns, or of some, worst first."""
+    """List the values of all columns, or of the fields that ``plan`` names, worst first."""
     max_rows = int(plan.parameters.get("max_rows", MAX_VALUES))
     fields = {name.casefold() for name in plan.parameters.get("fields", ())}
     names = [feature.name for feature in audit.schema.features]
@@ -205,7 +205,7 @@ def probability_text(probability: float) -> str:
 
 
 class Grade(NamedTuple):
-    """A grade or a score band, its rows, mean outcome and mean score; ``finding`` if it is a segment."""
+    """A grade or a score band, its rows, mean outcome and mean score; ``finding`` is set if it is a segment."""
 
     name: str
     rows: int
@@ -220,7 +220,7 @@ class Grade(NamedTuple):
 
 
 def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
-    """Compare the mean score of every grade with its event rate; without a column of grades, that of score bands."""
+    """Compare mean score and event rate of every grade or, without a column of grades, of every score band."""
     level = float(plan.parameters.get("level", 1 - audit.settings.alpha))
     levels, overall, more = column_levels(audit), audit.overall, 0
     known = {feature.name.casefold(): index for index, feature in reversed(list(enumerate(audit.schema.features)))}
@@ -347,7 +347,7 @@ def slope_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Se
 
 
 def _side(low: float, high: float, ideal: float) -> int:
-    """Return 1 if the interval lies above the ideal value, -1 if below, 0 if it contains it."""
+    """Return 1 if the interval lies above ``ideal``, -1 if below, 0 if it contains ``ideal``."""
     return 1 if low > ideal else -1 if high < ideal else 0
 
 
@@ -464,7 +464,7 @@ def compare_strategies(benefit: NetBenefit, index: int) -> dict[tuple[str, str],
 
 
 def best_strategy(benefit: NetBenefit, index: int) -> str:
-    """Name the strategy that is significantly better than the others; a model that treats all or none is that strategy."""
+    """Return the strategy that is significantly better than others (the model unless it treats all or none), if any."""
     better = {pair for pair, (gain, error) in compare_strategies(benefit, index).items() if gain > SIGNIFICANT * error}
     degenerate = benefit.treated[index] in (0.0, benefit.treated[0])
     strategies = ["treat none", "treat all", *([] if degenerate else ["model"])]
@@ -511,7 +511,7 @@ def describe_stretches(t: FloatArray, inside: BoolArray) -> str:
 
 
 def _plot(benefit: NetBenefit, end: float, unit: str) -> dict[str, Any]:
-    """Return the SVG coordinates of the curves of the model and of treating all, which may leave the frame below."""
+    """Return SVG coordinates of the net benefit of the model and of treating all, which may leave the frame below."""
     shown = benefit.threshold <= end + 1e-12
     t, by_model, treat_all = benefit.threshold[shown], 1000 * benefit.model[shown], 1000 * benefit.treat_all[shown]
     highest = max(float(by_model.max()), float(treat_all.max()))
