@@ -134,7 +134,7 @@ class UnseenWarning(TrueupWarning):
 
 
 class TrainingRowsWarning(TrueupWarning):
-    """The rows look like those the base model was trained on."""
+    """The rows look like those the base model was trained on or the calibrator was fitted on: results are optimistic."""
 
 
 class HardPredictionWarning(TrueupWarning):

@@ -250,7 +250,7 @@ class _MatchingPursuit:
     def _correction(
         self, which: int, key: int, label: str, bands: Int32Array, scores: tuple[FloatArray, FloatArray, FloatArray]
     ) -> Correction:
-        """Return the correction of cell ``key`` of feature set ``which``, from all rows; ``scores``: before, after, y."""
+        """Return the correction of ``key``, level and score band of features ``which``; ``scores``: (before, after, y)."""
         place, band = divmod(key, BANDS + 1)
         features, code = self.sets[which], int(self.numbered[which][0][place])
         inside = bands == band if band < BANDS else np.ones(self.size, bool)

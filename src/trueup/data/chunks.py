@@ -516,7 +516,7 @@ def _as_written(con: Any, rows: db.SqlRows, numbers: set[str], written: str) -> 
 
 
 def _join_new_columns(rows: db.SqlRows, key: str | None, new: Sequence[str], *, only: bool) -> str:
-    """Return SQL that joins the ``new`` columns to the rows by position; it fails if values of ``key`` have changed."""
+    """Return SQL for old and ``new`` columns, or ``only`` new ones; joined by position, it fails if ``key`` has changed."""
     added = [f"n{index} AS {db.quote(name, chr(34))}" for index, name in enumerate(new)]
     if only:
         return f"SELECT {', '.join(added)} FROM trueup_new"

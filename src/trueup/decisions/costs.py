@@ -569,7 +569,7 @@ def expected_confusion(
 
 
 def _outcomes(multiples: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return what a positive and a negative row, below and above the threshold, add to ``multiples`` of tp, fp, fn, tn."""
+    """Split coefficients (k, 4) of tp, fp, fn, tn into positive and negative rows, each (k, 2): below, above threshold."""
     return multiples[:, [2, 0]], multiples[:, [3, 1]]
 
 

@@ -139,7 +139,7 @@ def step_down(counts: IntArray, order: IntArray, draws: int) -> FloatArray:
 
 
 def detectable_real(rows: NDArray[np.integer], level: float) -> FloatArray:
-    """Return the smallest range in units of its noise whose p-value for real outcomes is at most ``level``."""
+    """Return per row count in ``rows`` the smallest ECCE-R, in units of noise, with `real_pvalues` at most ``level``."""
     n = np.asarray(rows, np.float64)
     if not len(n):
         return np.empty(0)

@@ -528,7 +528,7 @@ class MapSelector:
     threads: int | None
 
     def build(self, placed: PlacedRows, gamma: float, shrinkage: float, move: str) -> LocalMap:
-        """Return the map of all rows; rows of one bin and point (of one bin if gamma is infinite) become one neighbour."""
+        """Return the map fitted on all rows, pooled if bin and point are equal (only the bin if gamma is infinite)."""
         infinite, shifts, weight = math.isinf(gamma), move == SHIFT, placed.pooled.weight
         space = Embedding() if infinite else self.embedding
         groups = 1 if space.index is None else 1 + len(space.index)

@@ -403,7 +403,7 @@ class LevelModel:
 
 
 def make_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...]) -> LevelSets | ExternalLevelSets:
-    """Return the map that averages the models, each cut to its first ``rounds`` rounds; with 0 rounds they are equal."""
+    """Return the map that averages the first ``rounds`` rounds of each model; ``levels`` is `Schema.levels`, by feature."""
     scale, learner = models[0].scale, models[0].learner
     if isinstance(learner, ExternalLearner):
         return ExternalLevelSets(scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), learner.name)

@@ -219,7 +219,7 @@ def _refit_rounds(
 def _make_grower(
     table: Table, sizes: Sequence[int], communicator: Communicator, plan: FitPlan, rounds: Sequence[CascadeRound]
 ) -> CascadeGrower:
-    """Return the grower for the rows of this worker; that of rank 0 also has the held-out rows of a `Validation`."""
+    """Return this worker's grower, to continue after ``rounds``; raise if the rows (``sizes`` per partition) changed."""
     if plan.digest is not None:  # a frame that is computed again each time may have other rows
         own = sum(int(digest_rows(content, ties)) for _, content, ties in _iter_content(table, sizes)) % DIGEST_MODULUS
         low, high = communicator.all_reduce_sum([own % HALF_DIGEST, own // HALF_DIGEST]).tolist()  # exact as floats

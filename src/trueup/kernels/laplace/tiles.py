@@ -446,7 +446,7 @@ def _binary_step(blocks: Blocks, scales: FloatArray) -> tuple[float, int]:
 
 
 def _shares(firsts: IntArray, parts: int) -> list[IntArray]:
-    """Split the rows (block, end of its bin's blocks) into about ``parts`` arrays with equally many pairs of blocks."""
+    """Split blocks into about ``parts`` arrays of (block, end of its bin), with equal pair counts; see `Blocks.firsts`."""
     stops = np.repeat(firsts[1:], np.diff(firsts))
     rows = np.column_stack([np.arange(len(stops)), stops])
     pairs = np.cumsum(stops - rows[:, 0])
