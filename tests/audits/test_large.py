@@ -67,10 +67,14 @@ def by_segment(audit):
     return {one.segment: one for one in audit}
 
 
-@pytest.mark.parametrize("name", ["all.parquet", "all.csv", "[12].parquet"])
 @pytest.mark.parametrize(
-    "given", [{}, {"weight": "w"}, {"depth": 3, "min_rows": 100}, {"depth": 1, "bins": {"age": [30], ...: 4}}]
-)
+    ("name", "given"),
+    [
+        ("all.parquet", {}), ("all.parquet", {"weight": "w"}), ("all.parquet", {"depth": 3, "min_rows": 100}),
+        ("all.csv", {"weight": "w"}), ("all.csv", {"depth": 1, "bins": {"age": [30], ...: 4}}),
+        ("[12].parquet", {}), ("[12].parquet", {"depth": 1, "bins": {"age": [30], ...: 4}}),
+    ],
+)  # fmt: skip
 def test_files_give_the_findings_of_memory(files, small, name, given):
     path = f"{files}/{name}"
     rows = read_files(path)

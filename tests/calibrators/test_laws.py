@@ -21,8 +21,9 @@ INVALID = {
 }  # fmt: skip
 
 
+# Most fits have one thread, since few rows take less time than starting more; one law compares numbers of threads.
 def mcgrad(*, several=False, **own):
-    given = {"prediction": ["p_cat", "p_dog", "p_owl"] if several else "p", "features": FEATURES} | own
+    given = {"prediction": ["p_cat", "p_dog", "p_owl"] if several else "p", "features": FEATURES, "threads": 1} | own
     return lambda **changes: tu.MCGrad(**given | changes)
 
 
@@ -115,7 +116,9 @@ CASES |= {
 
 
 def depthtwo(**own):
-    return lambda **changes: tu.DepthTwo(**{"prediction": "p", "features": FEATURES, "patience": 10} | own | changes)
+    return lambda **changes: tu.DepthTwo(
+        **{"prediction": "p", "features": FEATURES, "patience": 10, "threads": 1} | own | changes
+    )
 
 
 DEPTH_TWO = TREES | {"plain": {"stopping": None, "trees": 24}}
@@ -135,7 +138,12 @@ CASES |= {
 
 
 def auto(*, several=False, **own):
-    given = {"prediction": ["p_cat", "p_dog", "p_owl"] if several else "p", "features": FEATURES, "folds": 2} | own
+    given = {
+        "prediction": ["p_cat", "p_dog", "p_owl"] if several else "p",
+        "features": FEATURES,
+        "folds": 2,
+        "threads": 1,
+    } | own
     return lambda **changes: tu.Auto(**given | changes)
 
 
@@ -160,7 +168,7 @@ CASES |= {
 
 
 def lore(*, several=False, **own):
-    given = {"prediction": ["p_cat", "p_dog", "p_owl"] if several else "p", "features": FEATURES} | own
+    given = {"prediction": ["p_cat", "p_dog", "p_owl"] if several else "p", "features": FEATURES, "threads": 1} | own
     return lambda **changes: tu.LoRe(**given | changes)
 
 

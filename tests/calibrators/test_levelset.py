@@ -42,7 +42,7 @@ INVALID = {
 
 def lsboost(**own):
     return lambda **changes: tu.LSBoost(
-        **{"prediction": "p", "features": FEATURES, "min_rows": 100, "rounds": 10} | own | changes
+        **{"prediction": "p", "features": FEATURES, "min_rows": 100, "rounds": 10, "threads": 1} | own | changes
     )
 
 

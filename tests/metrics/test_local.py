@@ -414,8 +414,10 @@ def simulate(draw, truth, gamma, repetitions=40, n=80, **options):
         phi, p = random.normal(size=(n, 2)), draw(random, n)
         rate = truth(p)
         hit = (random.random(n) < rate).astype(float)
-        result = local_errors(phi, p, hit, gamma=gamma, bins=5, **options)
-        target = lce(phi, p, rate, gamma=gamma, bins=5, signed=True, **{k: v for k, v in options.items() if k != "level"})
+        result = local_errors(phi, p, hit, gamma=gamma, bins=5, threads=1, **options)
+        target = lce(
+            phi, p, rate, gamma=gamma, bins=5, signed=True, threads=1, **{k: v for k, v in options.items() if k != "level"}
+        )
         some = result.size > 0
         covered += ((result.low <= target + CLOSE) & (target <= result.high + CLOSE))[some].sum()
         alarmed += (result.p_value[some] <= 0.05).sum()
@@ -600,7 +602,7 @@ def test_soft_hits_keep_the_level():
     for seed in range(100):
         phi, p = random.normal(size=(50, 2)), random.uniform(0.2, 0.8, 50)
         soft = (random.random((3, 50)) < p).mean(axis=0)
-        result = local_errors(phi, p, soft, gamma=0.4, bins=2, draws=19, random_state=seed)
+        result = local_errors(phi, p, soft, gamma=0.4, bins=2, draws=19, random_state=seed, threads=1)
         alarms += result.worst_p_adjusted <= 0.05
     assert alarms / 100 <= 0.05 + twins.three_se(0.05, 100)
 
@@ -611,7 +613,7 @@ def test_stepping_down_keeps_the_level():
     group = np.repeat(["off", "b", "c", "d"], 25)
     for seed in range(repetitions):
         hit = (random.random(100) < np.where(group == "off", 0.95, 0.5)).astype(float)
-        result = local_errors(group, np.full(100, 0.5), hit, kernel="group", draws=59, random_state=seed)
+        result = local_errors(group, np.full(100, 0.5), hit, kernel="group", draws=59, random_state=seed, threads=1)
         found_off += result.p_adjusted[0] <= 0.05
         false += bool((result.p_adjusted[group != "off"] <= 0.05).any())
     assert found_off / repetitions >= 0.95
@@ -627,7 +629,7 @@ def test_draws_have_more_power_than_the_bound():
         hit = (random.random(1500) < p - 0.04).astype(float)
         options = {"gamma": 1.5, "bins": 1}
         cautious.append(local_errors(phi, p, hit, **options).worst_p_adjusted)
-        result.append(local_errors(phi, p, hit, draws=199, random_state=seed, **options).worst_p_adjusted)
+        result.append(local_errors(phi, p, hit, draws=99, random_state=seed, **options).worst_p_adjusted)
     assert np.median(cautious) > 0.5
     assert np.mean(np.array(result) < 0.05) >= 0.7
 

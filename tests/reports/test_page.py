@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html as html_module
 import html.parser
 import json
@@ -80,6 +81,17 @@ def audit(data, **settings):
     return tu.audit(data, outcome="outcome", prediction="prediction", **settings)
 
 
+@functools.cache
+def page_of(*audits):
+    """Return the page of an audit, or of the comparison of several: tests that only read it share it."""
+    return render(audits[0] if len(audits) == 1 else list(audits))
+
+
+@functools.cache
+def text_of(*audits):
+    return Reader(page_of(*audits)).text
+
+
 @pytest.fixture(scope="module")
 def before():
     return audit(loans(20_000), by=["region", "product", "employment"])
@@ -104,10 +116,10 @@ def hostile():
 
 
 def test_the_page_starts_with_the_verdict(before, after):
-    page = Reader(render(before)).text
+    page = text_of(before)
     assert "Miscalibrated" in page
     assert f"5 of {before.tested} segments are miscalibrated at 5% (Holm). The evidence is strongest on " in page
-    assert "No miscalibration found" in Reader(render(after)).text
+    assert "No miscalibration found" in text_of(after)
 
 
 def test_a_page_without_testable_segments_states_it():
@@ -118,7 +130,7 @@ def test_a_page_without_testable_segments_states_it():
 
 
 def test_the_page_shows_key_figures_table_notes_settings_and_definitions(before):
-    page = Reader(render(before)).text
+    page = text_of(before)
     for words in (
         "rows 20,000", f"segments tested {before.tested:,}", "strongest evidence", "observed/expected, all rows", "Worst segments",
         "95% interval", "adjusted p", "would have been detected with 80% power", "Settings", "How to read this page", "Holm",
@@ -143,7 +155,7 @@ def data_of(page):
 
 
 def test_the_table_has_all_segments_worst_first_with_their_filter_keys(before):
-    rows = rows_of(render(before))
+    rows = rows_of(page_of(before))
     assert [name for _, _, name in rows] == [finding.segment for finding in before.worst(before.tested)]
     assert [n for _, n, _ in rows] == [finding.n for finding in before.worst(before.tested)]
     columns = ["region", "product", "employment"]
@@ -164,7 +176,7 @@ def test_a_long_table_has_the_worst_thousand_segments_and_stays_under_two_megaby
 
 
 def test_every_row_has_its_own_figures_and_curve(before):
-    details = data_of(render(before))
+    details = data_of(page_of(before))
     for entry, finding in zip(details["rows"], before.worst(before.tested), strict=True):
         ((figures, curve),) = entry
         shown = dict(zip(details["labels"], figures, strict=True))
@@ -176,15 +188,15 @@ def test_every_row_has_its_own_figures_and_curve(before):
 
 
 def test_a_page_recommends_the_next_step(before, after):
-    page = render(before)
+    page = page_of(before)
     line = 'trueup.MCGrad("prediction", ["region", "product", "employment"]).fit(rows, rows["outcome"])'
     assert f"<code>{line}</code>" in html_module.unescape(page)
-    assert "no correction is needed" in Reader(render(after)).text
+    assert "no correction is needed" in text_of(after)
     assert "collect more rows" in Reader(render(audit(loans(40), by=["region"]))).text
 
 
 def test_the_overall_plot_has_a_band_a_histogram_and_cumulative_differences(before):
-    page = render(before)
+    page = page_of(before)
     assert page.count('class="band"') == 2
     histogram = before.summary.histogram
     top = float(re.search(r'class="curve large" viewBox="0 0 \d+ ([\d.]+)"', page)[1])
@@ -195,7 +207,7 @@ def test_the_overall_plot_has_a_band_a_histogram_and_cumulative_differences(befo
 
 
 def test_the_map_shows_the_largest_sigma_of_each_pair_of_columns(before):
-    page = render(before)
+    page = page_of(before)
     fields = re.findall(
         r'data-first="(\d)" data-second="(\d)" title="[^"]*"><b>([\d.]+)</b><span>(\d+) of (\d+)</span>', page
     )
@@ -214,13 +226,13 @@ def test_the_map_shows_the_largest_sigma_of_each_pair_of_columns(before):
 
 def test_the_terms_of_the_brier_score_are_shown(before):
     scores = before.summary.scores
-    page = Reader(render(before)).text
+    page = text_of(before)
     for name in ("brier", "miscalibration", "discrimination", "uncertainty"):
         assert number(scores[name], 4) in page, name
 
 
 def test_a_page_states_its_provenance(before):
-    page = Reader(render(before)).text
+    page = text_of(before)
     assert before.summary.fingerprint in page
     assert "trueup.audit(data, outcome='outcome', prediction='prediction', by=['region', 'product', 'employment'])" in page
     source = Source((("scores.csv", 1234, "ab" * 32),), "trueup audit scores.csv --outcome y", "trueup fit scores.csv")
@@ -235,7 +247,7 @@ def test_a_page_states_its_provenance(before):
 
 
 def test_detectable_shifts_are_stated(after):
-    page = Reader(render(after)).text
+    page = text_of(after)
     points = number(100 * after.overall.mde, 2)
     assert f"a shift of {points} percentage points between observed and expected would have been detected" in page
 
@@ -283,7 +295,7 @@ def test_a_page_names_its_files_and_rows(before):
     files = tuple((f"part {at}.csv", 1, "ab" * 32) for at in range(5))
     eyebrow = Reader(render(replace(before, source=Source(files, "trueup audit")))).text
     assert "Calibration audit · part 0.csv, part 1.csv and 3 more · 20,000 rows" in eyebrow
-    assert "Calibration audit · 20,000 rows" in Reader(render(before)).text
+    assert "Calibration audit · 20,000 rows" in text_of(before)
 
 
 def test_settings_list_the_categorical_columns():
@@ -293,14 +305,13 @@ def test_settings_list_the_categorical_columns():
 
 
 def test_the_multicalibration_error_is_among_the_metrics(before):
-    page = Reader(render(before)).text
+    page = text_of(before)
     assert f"lower is better {number(before.mce_absolute, 4)}" in page
     assert f"strongest evidence {number(before.worst_sigma)} sigma" in page
 
 
-def test_a_comparison_shows_changes_and_what_the_fix_corrected(before, after):
-    fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(loans(3000), "outcome")
-    page = render([before, after], fix=fix)
+def test_a_comparison_shows_changes_and_what_the_fix_corrected(before, after, fitted):
+    page = render([before, after], fix=fitted[0])
     first, second = before.worst(1)[0], after[before.worst(1)[0].segment]
     text = Reader(page).text
     assert f"{number(first.ratio)} → {number(second.ratio)}" in text
@@ -315,9 +326,15 @@ def other_scores(data, name, scores):
     return tu.audit({**data, name: scores}, outcome="outcome", prediction=name, by=["region", "product"])
 
 
-def test_a_page_states_which_rows_and_score_a_fix_was_fitted_on():
-    training, held_out = loans(6_000, seed=1), loans(6_000, seed=2)
-    fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(training, "outcome")
+@pytest.fixture(scope="module")
+def fitted():
+    """Return a fix and the rows it was fitted on."""
+    training = loans(6_000, seed=1)
+    return tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(training, "outcome"), training
+
+
+def test_a_page_states_which_rows_and_score_a_fix_was_fitted_on(fitted):
+    fix, held_out = fitted[0], loans(6_000, seed=2)
     was, now = (
         other_scores(held_out, name, p)
         for name, p in (("prediction", held_out["prediction"]), ("q", fix.predict(held_out)))
@@ -332,9 +349,8 @@ def test_a_page_states_which_rows_and_score_a_fix_was_fitted_on():
     assert "It was fitted to correct 'prediction', which is not the score it is compared with here ('old')." in page
 
 
-def test_a_page_warns_if_its_rows_look_like_the_training_rows_of_the_fix():
-    data = loans(6_000, seed=1)
-    fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(data, "outcome")
+def test_a_page_warns_if_its_rows_look_like_the_training_rows_of_the_fix(fitted):
+    fix, data = fitted
     both = [other_scores(data, "prediction", p) for p in (data["prediction"], fix.predict(data))]
     page = Reader(render(both, fix=fix)).text
     assert "and the rows on this page look like the same rows: results on them are optimistic" in page
@@ -354,12 +370,12 @@ def test_an_unfitted_fix_is_rejected(before, after):
 
 
 def test_every_element_of_a_page_is_closed(before, after, hostile):
-    for page in (render(before), render([before, after]), render(hostile)):
+    for page in (page_of(before), page_of(before, after), page_of(hostile)):
         assert Reader(page).open == []
 
 
 def test_a_page_loads_nothing(before, after, hostile):
-    for page in (render(before), render([before, after]), render(hostile)):
+    for page in (page_of(before), page_of(before, after), page_of(hostile)):
         read = Reader(page)
         assert not {"link", "img", "iframe", "object", "embed", "base", "form", "a"} & set(read.tags)
         assert not [entry for entry in read.attributes if entry[1] in ("src", "href", "xlink:href", "action", "srcset")]
@@ -370,7 +386,7 @@ def test_the_content_security_policy_allows_only_the_script_of_the_page(before):
     import base64
     import hashlib
 
-    page = render(before)
+    page = page_of(before)
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = next(value for tag, name, value in Reader(page).attributes if tag == "meta" and "default-src" in value)
@@ -401,7 +417,7 @@ def test_hostile_names_are_shown_as_text(hostile):
 
 
 def test_a_name_of_ten_thousand_characters_and_its_tooltip_are_shortened(hostile):
-    page = render(hostile)
+    page = page_of(hostile)
     assert max(len(word) for word in page.split()) < 2000
     titles = [value for _, name, value in Reader(page).attributes if name == "title" and "xxxx" in value]
     assert titles
@@ -409,7 +425,7 @@ def test_a_name_of_ten_thousand_characters_and_its_tooltip_are_shortened(hostile
 
 
 def test_curves_have_titles_and_points_have_tooltips(before):
-    page = render(before)
+    page = page_of(before)
     curve = before.overall.curve
     assert page.partition("<script")[0].count('role="img"') == 1 + page.count("<title>Reliability curve of ") == 6
     first = f"predicted {curve.predicted[0]:.3g}, observed {curve.observed[0]:.3g}"
@@ -471,11 +487,11 @@ def test_the_weight_column_appears_only_with_weights(before):
     data["w"] = np.full(2000, 2.0)
     weighted = audit(data, by=["region"], weight="w")
     assert ">weight</th>" in render(weighted)
-    assert ">weight</th>" not in render(before)
+    assert ">weight</th>" not in page_of(before)
 
 
 def test_two_audits_are_named_before_and_after(before, after):
-    page = Reader(render([before, after])).text
+    page = text_of(before, after)
     assert f"{before.rejected} segments miscalibrated before, 0 after" in page
     assert f"0 of the {before.rejected} still miscalibrated, {before.rejected} no longer miscalibrated, 0 newly" in page
     assert "Miscalibrated" in page
@@ -496,11 +512,11 @@ def test_a_segment_of_only_one_audit_is_marked_as_absent(before):
 
 
 def test_settings_that_are_the_same_are_shown_once(before, after):
-    assert Reader(render([before, after])).text.count("minimum rows per segment") == 1
+    assert text_of(before, after).count("minimum rows per segment") == 1
 
 
 def test_the_same_results_give_the_same_page(before, after):
-    assert render([before, after]) == render([before, after])
+    assert render([before, after]) == page_of(before, after)
 
 
 @pytest.mark.parametrize("results", [[], {}, "audit", 3, [1], {"a": "b"}])
@@ -523,7 +539,7 @@ def test_report_returns_the_path_it_wrote(before, tmp_path):
 
 
 def test_a_list_of_one_audit_gives_the_page_of_that_audit(before):
-    assert render([before]) == render(before)
+    assert render([before]) == page_of(before)
 
 
 def test_audits_with_different_alpha_are_rejected():
@@ -638,14 +654,15 @@ def test_long_names_with_escapes_leave_a_page_under_two_megabytes(long_names, pr
 
 
 def test_confidence_intervals_and_bands_are_explained_only_if_shown(before):
-    shown, without = Reader(render(before)).text, Reader(render(replace(before, summary_source=None))).text
+    shown, without = text_of(before), Reader(render(replace(before, summary_source=None))).text
     assert "± is a 95% confidence interval" in shown
     assert "The grey band is where the points" in shown
     assert "±" not in without
     assert "The grey band is where the points" not in without
     both = replace(before, summary_source=None)
-    assert "The grey band is where the points" not in Reader(render([both, both])).text
-    assert "±" not in Reader(render([both, both])).text
+    without = text_of(both, both)
+    assert "The grey band is where the points" not in without
+    assert "±" not in without
 
 
 def test_a_regression_page_explains_continuous_outcomes():
