@@ -42,7 +42,7 @@ def _real(slope, seed=0, n=400):
 
 
 def _fit(data, methods=None, **more):
-    return tu.Auto(prediction="p", methods=methods, **more).fit(data, "y")
+    return tu.Auto(**{"prediction": "p", "methods": methods, "threads": 1} | more).fit(data, "y")
 
 
 def _chosen(kind, runs, n=600, methods=None):

@@ -57,6 +57,7 @@ def fitted(tmp_path_factory):
     frame = frame.with_columns(**{f"q{c}": q[:, c] for c in range(3)}, species=np.array(["cat", "dog", "fox"])[drawn])
     frame.write_parquet(directory / "rows.parquet")
     frame.write_csv(directory / "rows.csv")
+    frame.head(1000).write_parquet(directory / "few.parquet")
     features = ["country", "age", "new", "zip", "day"]
     binary = tu.MCGrad("p", features).fit(frame, frame["y"])
     tu.save(binary, directory / "binary.trueup")

@@ -238,7 +238,7 @@ def slowly(con, query):
     threading.Thread(target=tell, daemon=True).start()
     usual(con, query)
 chunks._run = slowly
-query = "SELECT random() AS forecast, 'DE' AS country, md5(i::VARCHAR) AS text FROM range(3000000) AS r(i)"
+query = "SELECT random() AS forecast, 'DE' AS country, md5(i::VARCHAR) AS text FROM range(2000000) AS r(i)"
 sys.exit(main(["predict", "amounts.trueup", "--sql", query, "-o", "o.csv"]))
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -20,7 +21,7 @@ import polars as pl
 import pytest
 
 from commands import ROLES, interrupted, run
-from trueup.cli import console
+from trueup.cli import console, main
 from trueup.cli.console import ProgressDisplay
 
 
@@ -48,14 +49,6 @@ def test_control_characters_of_names_are_replaced(tmp_path, capsys):
     assert max(map(len, out.splitlines())) < 400
 
 
-def test_markup_in_names_is_shown_literally(tmp_path):
-    shown = in_a_terminal("audit", str(hostile_file(tmp_path)), *ROLES, columns=160)
-    assert "g=[red]x[/red] :smile:" in shown
-    assert "·[31mred·" in shown
-    assert "\x07" not in shown
-    assert "‮" not in shown
-
-
 def test_control_characters_of_arguments_are_replaced(loans_directory, capsys):
     for arguments in (
         ["\x1b[31m.parquet", *ROLES],
@@ -67,20 +60,32 @@ def test_control_characters_of_arguments_are_replaced(loans_directory, capsys):
         assert "\x1b" not in out + err
 
 
-def in_a_terminal(*arguments: str, columns: int = 100, **more: str) -> str:
-    """Run the command on a pseudo-terminal and return what it shows, without progress."""
+# Each command finds a terminal of its own width and its own variables of the environment.
+IN_A_TERMINAL = """
+import fcntl, json, os, struct, sys, termios
+from trueup.cli import main
+for arguments, columns, variables in json.loads(sys.argv[1]):
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    os.environ |= variables
+    main(arguments)
+    print(end="\\x1e", flush=True)
+"""
+
+
+def in_a_terminal(*commands: tuple[list[str], int, dict[str, str]], cwd: Path) -> list[str]:
+    """Run commands in one process on a pseudo-terminal and return what each shows, without progress."""
     main_end, its_end = pty.openpty()
-    fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     # A test runner may tell its workers a width of its own; the terminal's is the one to go by.
-    surroundings = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    surroundings |= {"TERM": "xterm-256color", **more}
+    surroundings = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    surroundings |= {"TERM": "xterm-256color"}
     with subprocess.Popen(
-        [sys.executable, "-m", "trueup", *arguments],
+        [sys.executable, "-c", IN_A_TERMINAL, json.dumps(commands)],
         stdin=its_end,
         stdout=its_end,
         stderr=subprocess.DEVNULL,
         env=surroundings,
-    ):
+        cwd=cwd,
+    ) as process:
         os.close(its_end)
         parts = []
         while True:
@@ -92,22 +97,48 @@ def in_a_terminal(*arguments: str, columns: int = 100, **more: str) -> str:
                 break
             parts.append(part)
     os.close(main_end)
-    return b"".join(parts).decode()
+    assert process.returncode == 0
+    *shown, rest = b"".join(parts).decode().split("\x1e")
+    assert (len(shown), rest) == (len(commands), "")
+    return shown
 
 
-def test_terminals_get_colour_unless_no_color_is_set(loans_directory):
-    shown = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region")
-    assert "\x1b[1;31mmiscalibrated" in shown
-    plain = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region", NO_COLOR="1")
+WIDTHS = [40, 60, 80, 140]
+
+
+@pytest.fixture(scope="module")
+def shown_in_terminals(directory, tmp_path_factory):
+    """Return what audits show in terminals: with hostile names, in colour, at four widths, and without colour."""
+    hostile = ["audit", str(hostile_file(tmp_path_factory.mktemp("hostile"))), *ROLES]
+    loans = ["audit", "loans.parquet", *ROLES, "--by"]
+    commands = {
+        "hostile": (hostile, 160, {}),
+        "colour": ([*loans, "region"], 100, {}),
+        **{columns: ([*loans, "region,product"], columns, {}) for columns in WIDTHS},
+        "plain": ([*loans, "region"], 100, {"NO_COLOR": "1"}),
+    }
+    return dict(zip(commands, in_a_terminal(*commands.values(), cwd=directory), strict=True))
+
+
+def test_markup_in_names_is_shown_literally(shown_in_terminals):
+    shown = shown_in_terminals["hostile"]
+    assert "g=[red]x[/red] :smile:" in shown
+    assert "·[31mred·" in shown
+    assert "\x07" not in shown
+    assert "‮" not in shown
+
+
+def test_terminals_get_colour_unless_no_color_is_set(shown_in_terminals):
+    assert "\x1b[1;31mmiscalibrated" in shown_in_terminals["colour"]
+    plain = shown_in_terminals["plain"]
     assert "\x1b[1;31m" not in plain
     assert "\x1b[31m" not in plain
     assert "miscalibrated" in plain
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 140])
-def test_tables_fit_the_terminal(loans_directory, columns):
-    shown = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region,product", columns=columns)
-    shown = re.sub(r"\x1b\[[\d;]*m", "", shown)
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_tables_fit_the_terminal(shown_in_terminals, columns):
+    shown = re.sub(r"\x1b\[[\d;]*m", "", shown_in_terminals[columns])
     # A command to copy stays on one line, however long it is.
     assert max(len(line.rstrip()) for line in shown.splitlines() if not line.startswith("  trueup ")) <= columns
     assert "adjusted p" in shown
@@ -203,12 +234,11 @@ def accented(directory: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["--csv", "--markdown", "--json"])
-def test_data_on_standard_output_is_utf8_whatever_the_terminal(tmp_path, kind):
-    words = ["audit", str(accented(tmp_path)), *ROLES, kind, "-"]
-    surroundings = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    call = [sys.executable, "-m", "trueup", *words]
-    done = subprocess.run(call, capture_output=True, timeout=120, check=True, env=surroundings)
-    shown = done.stdout.decode("utf-8")
+def test_data_on_standard_output_is_utf8_whatever_the_terminal(tmp_path, monkeypatch, kind):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert main(["audit", str(accented(tmp_path)), *ROLES, kind, "-"]) == 0
+    shown = written.getvalue().decode("utf-8")
     assert "?" not in shown
     assert ("g=café" in shown) or (kind == "--json" and json.loads(shown)["rows"] == 200)
 
@@ -226,7 +256,7 @@ def test_data_to_a_closed_standard_output_is_an_error(tmp_path):
 def test_audit_ignores_a_closed_pipe_and_keeps_the_exit_code(loans_directory):
     for arguments in (["--json", "-"], ["--top", "100000"]):
         with subprocess.Popen(
-            [sys.executable, "-m", "trueup", "audit", "loans.parquet", *ROLES, "--fail-if", "miscalibrated", *arguments],
+            [sys.executable, "-m", "trueup", "audit", "loans.parquet", *ROLES, "--by", "region,product", "--fail-if", "miscalibrated", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as process:  # fmt: skip
             assert process.stdout is not None

@@ -233,7 +233,7 @@ class Auto(FeatureCalibrator):
     Examples
     --------
     >>> import trueup as tu
-    >>> data = tu.simulate.lending(20_000, seed=1)
+    >>> data = tu.simulate.lending(10_000, seed=0)
     >>> fix = tu.Auto(prediction="prediction", features=["region", "product", "age"]).fit(data, data["outcome"])
     >>> fix.choice_.method
     'mcgrad'
