@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import re
@@ -43,8 +44,13 @@ def _name(path):
     return path.relative_to(SOURCE).as_posix()
 
 
-def _imports(tree):
-    for node in ast.walk(tree):
+@functools.cache
+def _nodes(path):
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def _imports(nodes):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -54,7 +60,7 @@ def _imports(tree):
 @pytest.mark.parametrize("path", MODULES, ids=_name)
 def test_outside_packages_are_imported_only_in_their_own_room(path):
     name = _name(path)
-    for package in _imports(ast.parse(path.read_text())):
+    for package in _imports(_nodes(path)):
         if package in HOMES:
             assert name in HOMES[package] or name.split("/")[0] in HOMES[package], f"{name} imports {package}"
 
@@ -67,7 +73,7 @@ def test_no_module_exceeds_700_lines(path):
 def test_every_class_name_is_defined_once():
     homes = {}
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in _nodes(path):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(_name(path))
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
@@ -86,7 +92,7 @@ def test_plain_english(path):
     assert sorted(set(re.findall(r"\b(told|nought|taught)\b", text, re.IGNORECASE))) == []
     if path.suffix == ".py":
         opening = re.compile(r"(Give|Say|Tell)s?\b")
-        nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Module))]
+        nodes = [n for n in _nodes(path) if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Module))]
         assert [node.name for node in nodes if opening.match(ast.get_docstring(node) or "")] == []
 
 

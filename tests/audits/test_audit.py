@@ -472,7 +472,7 @@ def small_data(draw):
 
 # Scores of 0 and 1 alone are warned of, and may come up here.
 HARD = pytest.mark.filterwarnings("ignore::trueup.errors.HardPredictionWarning")
-SMALL = {"outcome": "y", "prediction": "p", "by": ["c", "x"], "weight": "w", "min_rows": 2}
+SMALL = {"outcome": "y", "prediction": "p", "by": ["c", "x"], "weight": "w", "min_rows": 2, "threads": 1}
 
 
 @HARD

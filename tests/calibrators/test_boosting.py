@@ -21,7 +21,7 @@ ALL = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl
 
 def mcgrad(task="binary", **own):
     kind = {"task": "regression"} if task == "regression" else {}
-    return tu.MCGrad(**{"prediction": ALL[task], "features": FEATURES} | kind | own)
+    return tu.MCGrad(**{"prediction": ALL[task], "features": FEATURES, "threads": 1} | kind | own)
 
 
 def log_loss(y, p):

@@ -22,7 +22,7 @@ PREDICTION = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog",
 
 def mcgrad(task="binary", **own):
     kind = {"task": "regression"} if task == "regression" else {}
-    return tu.MCGrad(**{"prediction": PREDICTION[task], "features": FEATURES} | kind | own)
+    return tu.MCGrad(**{"prediction": PREDICTION[task], "features": FEATURES, "threads": 1} | kind | own)
 
 
 # ------------------------------------------------------------------ corrections

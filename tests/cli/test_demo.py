@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 
 import pytest
@@ -18,18 +20,26 @@ def run(capsys, *arguments):
     return code, out, err
 
 
-def test_the_demo_prints_both_verdicts_and_writes_page_and_model(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    code, out, err = run(capsys)
+@pytest.fixture(scope="module")
+def demonstration(tmp_path_factory):
+    """Run the demonstration with its defaults; return its directory, exit code, standard output and standard error."""
+    directory, out, err = tmp_path_factory.mktemp("demo"), io.StringIO(), io.StringIO()
+    with contextlib.chdir(directory), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(["demo"])
+    return directory, code, out.getvalue(), err.getvalue()
+
+
+def test_the_demo_prints_both_verdicts_and_writes_page_and_model(demonstration):
+    directory, code, out, err = demonstration
     assert (code, err) == (0, "")
     assert len(re.findall(r"\d+ of [\d,]+ segments at 5% \(Holm\)", out)) == 2
     assert "1 round: held-out loss" in out
     assert "\nwrote trueup-demo.trueup (" in out
     assert out.endswith("\nwrote trueup-demo.html: open it in a browser\n")
-    page = (tmp_path / "trueup-demo.html").read_text(encoding="utf-8")
+    page = (directory / "trueup-demo.html").read_text(encoding="utf-8")
     assert "after MCGrad" in page
     assert "region=harbour" in page
-    assert tu.load("trueup-demo.trueup").info().features == BY
+    assert tu.load(directory / "trueup-demo.trueup").info().features == BY
 
 
 def test_the_demo_prints_each_step_before_the_next_one_starts(tmp_path, monkeypatch, capsys):
@@ -47,8 +57,8 @@ def test_the_demo_prints_each_step_before_the_next_one_starts(tmp_path, monkeypa
     assert out.startswith("\naudit: the corrected scores of the loans audited before\n")
 
 
-def test_the_demo_counts_miscalibrated_segments_before_and_after(tmp_path, capsys):
-    _, out, _ = run(capsys, "--output", str(tmp_path / "page.html"))
+def test_the_demo_counts_miscalibrated_segments_before_and_after(demonstration):
+    out = demonstration[2]
     was, now = map(int, re.search(r"significantly miscalibrated segments +(\d+) +(\d+)", out).groups())
     assert [was, now] == [int(count) for count in re.findall(r": (\d+) of [\d,]+ segments", out)]
     assert now < was
@@ -57,8 +67,8 @@ def test_the_demo_counts_miscalibrated_segments_before_and_after(tmp_path, capsy
 
 
 def test_the_first_verdict_is_that_of_the_second_half(tmp_path, capsys):
-    _, out, _ = run(capsys, "--rows", "8000", "--seed", "3", "--output", str(tmp_path / "page.html"))
-    half = {name: column[4000:] for name, column in tu.simulate.lending(8000, 3).items()}
+    _, out, _ = run(capsys, "--rows", "4000", "--seed", "3", "--output", str(tmp_path / "page.html"))
+    half = {name: column[2000:] for name, column in tu.simulate.lending(4000, 3).items()}
     assert tu.audit(half, outcome="outcome", prediction="prediction", by=BY).verdict in out
 
 
@@ -72,7 +82,7 @@ def test_a_small_demo_reports_that_nothing_was_found(tmp_path, capsys):
 def test_the_seed_fixes_the_page(tmp_path, capsys):
     pages = []
     for seed in ("1", "1", "2"):
-        run(capsys, "--rows", "2000", "--seed", seed, "--output", str(tmp_path / "page.html"))
+        run(capsys, "--rows", "1000", "--seed", seed, "--output", str(tmp_path / "page.html"))
         pages.append((tmp_path / "page.html").read_bytes())
     assert pages[0] == pages[1] != pages[2]
 

@@ -267,8 +267,8 @@ def test_tuned_rules_need_wider_intervals():
     costs = {"fn": 1, "fp": 1}
     for _ in range(TRIES):
         labelled, scores = (random.random(2000) < 0.5).astype(float), random.random(2000)  # uninformative scores
-        p = random.random(20_000)
-        y = (random.random(20_000) < 0.5).astype(float)
+        p = random.random(10_000)
+        y = (random.random(10_000) < 0.5).astype(float)
         order = np.argsort(scores)
         below = np.append(0.0, np.cumsum(2 * labelled[order] - 1))  # cost of a threshold at each score, up to a constant
         best = np.append(scores[order], 1.0)[np.argmin(below)]
