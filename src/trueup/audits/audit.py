@@ -14,6 +14,7 @@ import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.audits import text
+from trueup.audits.clusters import MIN_CLUSTERS, check_supported
 from trueup.audits.findings import RankedFindings, compute_findings, noise
 from trueup.audits.partitions import partition_by_score
 from trueup.audits.segments import (
@@ -58,6 +59,7 @@ def audit(
     prediction: Any = None,
     by: Sequence[Hashable] | Hashable | None = None,
     weight: Any = None,
+    cluster: Any = None,
     task: str = "auto",
     depth: int = 2,
     bins: int | Mapping[str, Any] = 10,
@@ -95,6 +97,10 @@ def audit(
         files or on a cluster are those of a random sample, where not all values fit in memory.
     weight : column name or array, optional
         Importance weights. Rows of weight 0 are left out.
+    cluster : column name or array, optional
+        Identifies rows that belong together, such as the rows of one customer. Rows of different clusters are independent;
+        rows of one cluster may be correlated, and p-values, intervals and ``mde`` allow for it. Every row needs an
+        identifier. For probabilities of rows in memory.
     task : {"auto", "binary", "regression"}
     depth : int
         Maximum number of columns that a segment combines: 1, 2 or 3.
@@ -161,6 +167,9 @@ def audit(
         if segments is not None:
             hint = "make them columns of the data"
             raise ArgumentError("segments as arrays need rows in memory", hint, parameter="segments")
+        if cluster is not None:
+            hint = "read them into memory, or one row per cluster"
+            raise ArgumentError("clusters need rows in memory", hint, parameter="cluster")
         if adjust == "max":
             reason = "draws the outcomes of all rows many times over, and needs them in memory"
             raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
@@ -172,14 +181,16 @@ def audit(
     if isinstance(data, Table):
         table = data
         unchanged = task == "auto" and unlabelled == "error" and not categorical
-        if not (outcome is prediction is by is weight is classes is None and unchanged):
+        if not (outcome is prediction is by is weight is cluster is classes is None and unchanged):
             raise ArgumentError("a Table already has its roles", hint="pass roles to the function that reads it")
     else:
         table = read(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task,
-            categorical=categorical, unlabelled=unlabelled, classes=classes,  # type: ignore[arg-type]
+            categorical=categorical, unlabelled=unlabelled, classes=classes, cluster=cluster,  # type: ignore[arg-type]
         )  # fmt: skip
     require_outcome(table.outcome)
+    if table.cluster is not None:
+        check_supported(table.schema.task, adjust)
     if adjust == "max" and table.schema.task == "regression":
         reason = "draws outcomes from predicted probabilities, and cannot be used for real outcomes"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
@@ -203,8 +214,9 @@ def _audit_table(
     audit = Audit.build(
         columns, grid, families, findings, settings=settings, schema=table.schema, rows=len(table),
         unlabelled=table.unlabelled, weightless=table.weightless, left_out=table.left_out,
+        clusters=int(rows.clusters[0].rows.step[-1]) + 1 if rows.clusters else 0,
     )  # fmt: skip
-    summary = LazySummary(rows.chunks[0].rows, audit.overall.curve, settings.alpha)
+    summary = LazySummary(rows.chunks[0].rows, audit.overall.curve, settings.alpha, audit.overall.design_effect or 1.0)
     return dataclasses.replace(audit, summary_source=summary)
 
 
@@ -276,10 +288,13 @@ class Finding:
     mde : float
         Minimum detectable effect: the shift that a test at level alpha / number of segments detects with 80% power.
     testable : bool
-        False if there are too few rows for a test; the segment is then not counted in the family.
+        False if there are too few rows for a test; the segment is then not counted in the family. False, too, if there are
+        too few clusters; it is then counted, so that the other p-values are adjusted as if it had been tested.
     note : str
     curve : ReliabilityCurve or None
         Set for the worst thousand segments and for all rows.
+    design_effect : float or None
+        Factor by which clusters raise the variance of the segment; None without clusters.
     """
 
     segment: str
@@ -300,10 +315,12 @@ class Finding:
     testable: bool
     note: str = ""
     curve: ReliabilityCurve | None = field(default=None, repr=False)
+    design_effect: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; values that are not finite become None."""
-        values = {name: to_jsonable(getattr(self, name)) for name in (*COLUMNS, "note")}
+        names = (*COLUMNS, "note") if self.design_effect is None else (*COLUMNS, DESIGN_EFFECT, "note")
+        values = {name: to_jsonable(getattr(self, name)) for name in names}
         return values | {"curve": None if self.curve is None else self.curve.to_dict()}
 
     def __repr__(self) -> str:
@@ -316,7 +333,8 @@ class Finding:
         )
 
 
-COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve"))
+DESIGN_EFFECT = "design_effect"  # a column of audits with clusters only
+COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve", DESIGN_EFFECT))
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,6 +394,8 @@ class Audit:
         Standard deviation of the statistic and observed mean over all rows (with several classes, of the top label).
     source : Source or None
         Where the rows came from, and the command that read them, if known.
+    clusters : int
+        Number of clusters; 0 without clusters.
     """
 
     columns: Mapping[str, AnyArray] = field(repr=False)
@@ -393,6 +413,7 @@ class Audit:
     prevalence: float
     source: Source | None = None
     summary_source: AuditSummary | LazySummary | None = field(default=None, repr=False)
+    clusters: int = 0
 
     @classmethod
     def build(
@@ -417,7 +438,7 @@ class Audit:
             curves=findings.curves,
             thin=sum(block.thin for family in families for block in family.blocks),
             dropped=tuple(" x ".join(columns.names[at] for at in combination) for combination in grid.dropped),
-            global_sigma=float(noise(overall)[0] / overall.weight[0]),
+            global_sigma=float(noise(overall)[0] * findings.overall_stretch / overall.weight[0]),
             prevalence=float((overall.expected[0] + overall.residual[0]) / overall.weight[0]),
             **facts,
         )
@@ -496,12 +517,18 @@ class Audit:
     def _note(self, values: Mapping[str, Any]) -> str:
         """Return a remark on a finding with these values (not tested, approximate p-value, ...), or an empty string."""
         if not values["testable"]:
-            return f"not tested: {values['n']} rows"
+            few = values["n"] >= text.min_tested_rows(self)
+            return f"not tested: fewer than {MIN_CLUSTERS} effective clusters" if few else f"not tested: {values['n']} rows"
         if values["p_value"] == 0 and values["sigma"] == math.inf:
             return "a prediction of 0 or 1 was wrong" if self.schema.task != "regression" else "differs without any noise"
         if self.schema.task == "regression" and values["n"] < APPROXIMATE_ROWS:
             return "p-value approximate: few rows of a real outcome"
         return ""
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns of `to_frame`."""
+        return (*COLUMNS, DESIGN_EFFECT) if DESIGN_EFFECT in self.columns else COLUMNS
 
     @property
     def tested(self) -> int:
@@ -522,7 +549,8 @@ class Audit:
     def verdict(self) -> str:
         """Whether the scores are calibrated, in one sentence."""
         if not self.tested:
-            return f"nothing could be tested: no segment has {text.min_tested_rows(self):,} rows"
+            clusters = f" in {MIN_CLUSTERS} effective clusters" if self.clusters else ""
+            return f"nothing could be tested: no segment has {text.min_tested_rows(self):,} rows{clusters}"
         start = "miscalibrated" if self.miscalibrated else "no miscalibration found"
         count = f"{self.rejected:,} of {self.tested:,} segments at {text.significance_level(self.settings.alpha)}"
         worst = self.finding(0)
@@ -558,7 +586,7 @@ class Audit:
     def to_frame(self, like: Any = None) -> Any:
         """Return every segment as a frame of the library that ``like`` comes from, or as a dict of arrays."""
         named = {"segment": self._names, "depth": self.keys.depth, **self.columns}
-        return frame_like({name: named[name].copy() for name in COLUMNS}, like)
+        return frame_like({name: named[name].copy() for name in self.column_names}, like)
 
     def to_dict(self, most: int | None = None) -> dict[str, Any]:
         """Return plain values for JSON: verdict, settings, and findings, worst first (at most ``most``)."""
@@ -567,7 +595,7 @@ class Audit:
             "verdict", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute", "mce_relative",
             "prevalence", "unlabelled", "weightless", "thin",
         )  # fmt: skip
-        roles = ("task", "outcome", "prediction", "weight", "classes")
+        roles = ("task", "outcome", "prediction", "weight", "classes", *(["cluster"] if self.schema.cluster else []))
         return {
             **{name: to_jsonable(getattr(self, name)) for name in summary},
             "roles": {name: to_jsonable(getattr(self.schema, name)) for name in roles},

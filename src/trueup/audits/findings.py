@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.audits.clusters import ClusterEffects, cluster_effects, inflate
 from trueup.audits.segments import AuditRows, MemoryRows, ScorePartition, SegmentBlock, SegmentFamily, SortedChunk, batches
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
@@ -39,11 +40,15 @@ DRAW_STREAM = int.from_bytes(b"null", "big")
 
 @dataclass(frozen=True, eq=False)
 class RankedFindings:
-    """Columns of all findings, worst first; the index of each segment (``order``); curves by rank, 0 being the worst."""
+    """Columns of all findings, worst first; the index of each segment (``order``); curves by rank, 0 being the worst.
+
+    ``overall_stretch`` is the factor by which clusters raise the standard deviation of the statistic over all rows.
+    """
 
     columns: dict[str, AnyArray]
     order: IntArray
     curves: CurveSet
+    overall_stretch: float = 1.0
 
 
 def compute_findings(
@@ -59,10 +64,21 @@ def compute_findings(
         [testable_segments(block.tally, settings.min_rows) for family in families for block in family.blocks]
     )
     level = settings.alpha / max(int(testable.sum()), 1)
-    numbers = [segment_numbers(family, settings.alpha, level, quiet) for family in families]
+    effects = cluster_effects(rows, families, quiet) if isinstance(rows, MemoryRows) and rows.clusters else None
+    starts = np.cumsum([0, *(len(family) for family in families)])
+    numbers = [
+        segment_numbers(
+            family, settings.alpha, level, quiet, None if effects is None else effects.design[start : start + len(family)]
+        )
+        for family, start in zip(families, starts, strict=False)
+    ]
     values = numbers[0] if len(numbers) == 1 else np.concatenate(numbers, axis=1)
     columns: dict[str, AnyArray] = dict(zip(tails.FINDINGS, values, strict=True))
     p = columns["p_value"]
+    if effects is not None:
+        tally = concatenate_tallies([block.tally for family in families for block in family.blocks])
+        p[:] = np.where(effects.few, 1.0, effects.pvalues(tally))  # too few clusters: in the family, never rejected
+        columns["design_effect"] = effects.design.copy()  # it is sorted in place
     p[~testable] = np.nan
     adjusted = np.full(len(p), np.nan)
     if testable.any():
@@ -72,14 +88,19 @@ def compute_findings(
             adjusted[testable] = _monte_carlo(table, rows, families, p[testable], testable, settings, workers)
         else:
             if not rows.real:
-                _refine_pvalues(rows, families, p, columns["sigma"], testable, settings, workers)
+                _refine_pvalues(rows, families, p, columns["sigma"], testable, settings, workers, effects)
             adjusted[testable] = inference.adjust(p[testable], settings.adjust)  # type: ignore[arg-type]
+    if effects is not None:
+        testable &= ~effects.few
+        p[effects.few] = adjusted[effects.few] = np.nan
     order = _rank(adjusted, testable, columns["sigma"])
     n = np.concatenate([block.tally.rows for family in families for block in family.blocks])
     columns |= {"n": n, "p_adjusted": adjusted, "testable": testable}
     for column in columns.values():
         column[:] = column[order]  # in place: fresh memory costs more than the move
-    return RankedFindings(columns, order, _curves(rows, families, order, settings))
+    design = None if effects is None else effects.design
+    curves = _curves(rows, families, order, settings, design)
+    return RankedFindings(columns, order, curves, 1.0 if design is None else math.sqrt(design[0]))
 
 
 # Numbers of a segment
@@ -102,10 +123,13 @@ def testable_segments(tally: Tally, min_rows: int) -> BoolArray:
     return (tally.rows >= max(min_rows, MIN_REAL_ROWS if tally.real else 1)) & (tally.weight > 0)
 
 
-def segment_numbers(family: SegmentFamily, alpha: float, level: float, workers: Workers) -> FloatArray:
+def segment_numbers(
+    family: SegmentFamily, alpha: float, level: float, workers: Workers, design: FloatArray | None = None
+) -> FloatArray:
     """Compute the statistics of every segment, p-value included, one array row per name in `tails.FINDINGS`.
 
-    ``alpha`` is the level of the interval of the ratio, ``level`` that of the test of one segment, for ``mde``.
+    ``alpha`` is the level of the interval of the ratio, ``level`` that of the test of one segment, for ``mde``; ``design``
+    is the design effect of each segment (None: 1).
     """
     if family.real:
         columns = _real_numbers(concatenate_tallies([block.tally for block in family.blocks]), alpha, level)
@@ -117,6 +141,8 @@ def segment_numbers(family: SegmentFamily, alpha: float, level: float, workers: 
     def compute(share: range) -> None:
         for at in share:
             tally, start = family.blocks[at].tally, int(family.starts[at])
+            if design is not None:
+                tally = inflate(tally, design[start : start + len(tally)])
             tails.findings(tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, start, out)
 
     shares = 4 * workers.threads
@@ -163,7 +189,7 @@ def _rank(adjusted: FloatArray, testable: BoolArray, sigma: FloatArray) -> IntAr
 
 def _refine_pvalues(
     rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, sigma: FloatArray, testable: BoolArray,
-    settings: AuditSettings, workers: Workers,
+    settings: AuditSettings, workers: Workers, effects: ClusterEffects | None = None,
 ) -> None:  # fmt: skip
     """Refine, in place, each of ``p`` that is not rejected although the p-value by the Brownian limit of ``sigma`` is.
 
@@ -172,7 +198,8 @@ def _refine_pvalues(
     """
     method: Any = settings.adjust
     limit = np.ones(len(sigma))
-    low = np.flatnonzero(testable & (sigma >= inference.range_quantile(settings.alpha)))  # others are never rejected
+    can_refine = testable if effects is None else testable & ~effects.few
+    low = np.flatnonzero(can_refine & (sigma >= inference.range_quantile(settings.alpha)))  # others are never rejected
     limit[low] = inference.limit_pvalues(sigma[low])
     tested = int(testable.sum())
     doubtful = inference.rejected(limit, method, settings.alpha, tested)
@@ -186,14 +213,17 @@ def _refine_pvalues(
             group = np.array(batch)
             keys = (own[group] for own in family.keys)
             scores = rows.map_reduce(partial(_score_pass, target, *keys), _add_scores)[target]
-            refined = workers.map(partial(_refined_pvalue, family.take(group), scores), range(len(group)))
-            p[starts[target] + group] = refined
+            taken, index = family.take(group), starts[target] + group
+            design = np.ones(len(group)) if effects is None else effects.pooled[index]
+            p[index] = workers.map(partial(_refined_pvalue, taken, scores, design), range(len(group)))
+            if effects is not None:
+                p[index] = np.maximum(p[index], effects.take(index).floor(taken))
 
 
-def _refined_pvalue(tally: Tally, scores: SegmentScores, segment: int) -> float:
+def _refined_pvalue(tally: Tally, scores: SegmentScores, design: FloatArray, segment: int) -> float:
     p, w = (np.concatenate(part) for part in zip(*scores[segment], strict=True))
     rise, v, k3 = (tally.state[segment, column] for column in (sums.RISE, sums.VARIANCE, sums.SKEW))
-    return tails.refined_tail(p, w, tally.span[segment], rise, v, k3)
+    return tails.refined_tail(p, w, tally.span[segment], rise, v, k3, design[segment])
 
 
 def _score_pass(target: int, columns: Int32Array, codes: Int32Array, partition: ScorePartition) -> SegmentScores:
@@ -219,7 +249,10 @@ def _add_scores(one: SegmentScores, other: SegmentScores) -> SegmentScores:
 # Reliability curves of the worst segments and of all rows
 
 
-def _curves(rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray, settings: AuditSettings) -> CurveSet:
+def _curves(
+    rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray, settings: AuditSettings,
+    design: FloatArray | None = None,
+) -> CurveSet:  # fmt: skip
     """Compute reliability curves of the worst MAX_CURVES segments and of all rows, in bins of equal weight, by rank."""
     starts = np.cumsum([0, *(len(family) for family in families)])
     ranks = np.union1d(np.arange(min(MAX_CURVES, len(order))), np.flatnonzero(np.isin(order, starts[:-1])))
@@ -240,10 +273,10 @@ def _curves(rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray,
             numbers = sorted(by_number)
             totals = np.cumsum([by_number[number] for number in numbers], axis=0)
             offsets.update(zip(numbers[1:], totals, strict=False))
-    cells = rows.map_reduce(curves, np.add)
-    return curves_from_sums(
-        np.concatenate(own_ranks).tolist(), np.concatenate(cells), alpha=settings.alpha, real=families[0].real
-    )
+    cells, shown = np.concatenate(rows.map_reduce(curves, np.add)), np.concatenate(own_ranks)
+    if design is not None:
+        cells[:, :, sums.CURVE_WEIGHT2] *= design[order[shown], None]
+    return curves_from_sums(shown.tolist(), cells, alpha=settings.alpha, real=families[0].real)
 
 
 def _curve_pass(

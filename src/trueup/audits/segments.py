@@ -24,6 +24,7 @@ from trueup.kernels.tally import (
     RunningTally,
     Tally,
     assign,
+    cluster_rows,
     concatenate_tallies,
     cross,
     find_cells,
@@ -237,9 +238,13 @@ class AuditRows(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MemoryRows(AuditRows):
-    """Rows in memory: one partition of one chunk per audited score."""
+    """Rows in memory: one partition of one chunk per audited score.
+
+    ``clusters`` has the same rows in cluster order, with the number of the cluster as ``step``; empty without clusters.
+    """
 
     chunks: tuple[SortedChunk, ...]
+    clusters: tuple[SortedChunk, ...] = ()
 
     @classmethod
     def from_table(cls, table: Table, codes: Sequence[Int32Array], grid: SegmentGrid, threads: int | None) -> MemoryRows:
@@ -248,13 +253,27 @@ class MemoryRows(AuditRows):
 
         def sort(p: FloatArray, y: FloatArray) -> SortedChunk:
             rows = sort_rows(y, p, table.weight, real=real)
-            ordered = np.empty((len(codes), len(rows)), np.int32)
-            take = lambda column: np.take(codes[column], rows.order, out=ordered[column], mode="clip")  # noqa: E731
+            return SortedChunk(rows, reorder(rows.order), grid, threads)
+
+        def reorder(order: IntArray) -> Int32Array:
+            ordered = np.empty((len(codes), len(order)), np.int32)
+            take = lambda column: np.take(codes[column], order, out=ordered[column], mode="clip")  # noqa: E731
             Workers(threads).map(take, range(len(codes)))
-            return SortedChunk(rows, ordered, grid, threads)
+            return ordered
 
         chunks = tuple(sort(p, y) for p, y in target_scores(table))
-        return cls(targets=target_labels(table.schema), rows=len(table), real=real, weighted=weighted, chunks=chunks)
+        clusters: tuple[SortedChunk, ...] = ()
+        if table.cluster is not None:
+            order = np.argsort(table.cluster, kind="stable")
+            ordered = reorder(order)
+            clusters = tuple(
+                SortedChunk(cluster_rows(y, p, table.weight, table.cluster, order), ordered, grid, threads)
+                for p, y in target_scores(table)
+            )
+        return cls(
+            targets=target_labels(table.schema), rows=len(table), real=real, weighted=weighted, chunks=chunks,
+            clusters=clusters,
+        )  # fmt: skip
 
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:  # noqa: ARG002
         """Call ``work`` on the rows of every audited score; return the results."""

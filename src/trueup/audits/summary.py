@@ -177,6 +177,7 @@ class LazySummary:
     rows: SortedRows
     curve: ReliabilityCurve | None
     alpha: float
+    design: float = 1.0
 
     @cached_property
     def value(self) -> AuditSummary:
@@ -184,18 +185,30 @@ class LazySummary:
         rows = self.rows
         w = rows.w if len(rows.w) else np.ones(len(rows))
         digests = row_digests(rows.p, rows.e, w)
-        return summarise(Pool.of(rows), self.curve, self.alpha, real=rows.real, digests=digests)
+        return summarise(Pool.of(rows), self.curve, self.alpha, real=rows.real, digests=digests, design=self.design)
 
 
 def summarise(
-    pool: Pool, curve: ReliabilityCurve | None, alpha: float, *, real: bool, digests: Sequence[int]
+    pool: Pool,
+    curve: ReliabilityCurve | None,
+    alpha: float,
+    *,
+    real: bool,
+    digests: Sequence[int],
+    design: float = 1.0,
 ) -> AuditSummary:
-    """Compute the summary of pooled rows; ``curve`` is their reliability curve, ``digests`` make the fingerprint."""
+    """Compute the summary of pooled rows; ``curve`` is their reliability curve, ``digests`` make the fingerprint.
+
+    ``design`` is the design effect of clusters, by which variances are multiplied.
+    """
+    if design != 1.0:
+        pool = pool._replace(spread=pool.spread * design)
     y = recover_outcomes(pool.p, pool.e, pool.w)
     data = Scored(y if real else np.clip(y, 0.0, 1.0), pool.p, pool.w)
     low, high = (np.empty(0),) * 2 if curve is None else _consistency_band(pool, curve, alpha, real=real)
     return AuditSummary(
-        _histogram(data, real=real), _path(pool), low, high, _measures(data, float(pool.square.sum()), real=real),
+        _histogram(data, real=real), _path(pool), low, high,
+        _measures(data, float(pool.square.sum()), real=real, design=design),
         None if real else _threshold_counts(data), "".join(f"{digest:016x}" for digest in digests),
     )  # fmt: skip
 
@@ -257,8 +270,11 @@ def _count_limits(mean: FloatArray, variance: FloatArray, alpha: float) -> tuple
     return np.minimum(low, mean), np.maximum(high, mean)
 
 
-def _measures(data: Scored, square: float, *, real: bool) -> dict[str, float]:
-    """Return measures of accuracy and calibration by name; ``square`` is the sum of w (y - p)^2 over all rows."""
+def _measures(data: Scored, square: float, *, real: bool, design: float) -> dict[str, float]:
+    """Return measures of accuracy and calibration by name; ``square`` is the sum of w (y - p)^2 over all rows.
+
+    Standard errors are those of independent rows times the root of the ``design`` effect.
+    """
     total = float(data.w.sum())
     means = {"observed": float(data.w @ data.y) / total, "expected": float(data.w @ data.p) / total}
     if real:
@@ -275,7 +291,8 @@ def _measures(data: Scored, square: float, *, real: bool) -> dict[str, float]:
     except DataError:  # one outcome, one score, or perfect separation: no finite estimate
         return values | {name + end: math.nan for name in LINE_MEASURES for end in ("", "_se")}
     for name, attribute in LINE_MEASURES.items():
-        values |= {name: getattr(line, attribute), f"{name}_se": getattr(line, f"{attribute}_se")}
+        error = getattr(line, f"{attribute}_se") * math.sqrt(design)
+        values |= {name: getattr(line, attribute), f"{name}_se": error}
     return values
 
 

@@ -100,6 +100,7 @@ def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
         possible = is_possible_shift(audit, overall.mde, overall.expected)
         shift = f"a shift of {number(overall.mde, 2)}" if possible else "too few rows: no shift"
         lines.append(f"{shift} over all rows would have been found with 80% power")
+    lines += cluster_lines(audit)
     if audit.thin and count_thin:
         has = " has" if audit.thin == 1 else "s have"
         lines.append(f"not tested: {audit.thin:,} segment{has} fewer than {audit.settings.min_rows:,} rows")
@@ -113,6 +114,24 @@ def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
         lines.append(
             "Benjamini-Hochberg assumes positive dependence, which overlapping segments do not guarantee; 'by' does not"
         )
+    return lines
+
+
+def cluster_lines(audit: Audit) -> list[str]:
+    """Return remarks on the clusters of an audit: their number, the design effect, and segments with too few of them."""
+    if not audit.clusters:
+        return []
+    design = audit.columns["design_effect"]
+    tested = design[audit.columns["testable"]]
+    largest = f", at most {number(float(tested.max()), 2)} in a segment" if len(tested) else ""
+    lines = [
+        f"rows are in {audit.clusters:,} clusters (by {shorten(str(audit.schema.cluster))}): design effect "
+        f"{number(audit.overall.design_effect or 1.0, 2)} over all rows{largest}"
+    ]
+    few = int((~audit.columns["testable"] & (audit.columns["n"] >= min_tested_rows(audit))).sum())
+    if few:
+        has = " has" if few == 1 else "s have"
+        lines.append(f"not tested: {few:,} segment{has} too few clusters (counted among the tests)")
     return lines
 
 

@@ -78,6 +78,7 @@ class InputRows:
         return {
             "outcome": self.find(arguments.outcome, "outcome"),
             "weight": self.find_optional(arguments.weight, "weight"),
+            "cluster": self.find_optional(getattr(arguments, "cluster", None), "cluster"),
             "by": None if features is None else self.find_all(features, role),
             "categorical": self.find_all(arguments.categorical, "categorical"),
             "task": arguments.task,
@@ -98,7 +99,7 @@ class InputRows:
         """Read the needed columns once; return a function that makes a Table with some of the columns ``predictions``."""
         roles = self._find_roles(features, role)
         by = roles.pop("by")
-        taken = [roles["outcome"], *predictions, roles["weight"]]
+        taken = [roles["outcome"], *predictions, roles["weight"], roles["cluster"]]
         if by is not None:
             roles["categorical"] = [name for name in roles["categorical"] if name in {*taken, *by}]
         data = self.read(None if by is None else [*taken, *by], roles["categorical"], roles["outcome"])
@@ -110,7 +111,7 @@ class InputRows:
         """Return a scan that reads the rows in chunks, and the roles of its columns except the prediction."""
         arguments, roles = self._arguments, self._find_roles(features, role)
         if roles["by"] is None:
-            taken = {roles["outcome"], roles["weight"], *predictions}
+            taken = {roles["outcome"], roles["weight"], roles["cluster"], *predictions}
             roles["by"] = [name for name in self.columns if name not in taken]
         roles["categorical"] = [name for name in roles["categorical"] if name in roles["by"]]
         sql = self._sql if arguments.positive is None else _positive_query(arguments, roles["outcome"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,7 @@ def assign_folds(
     the outcome of a binary task. That holds for all rows together and not for identical rows: if each fold had its share of
     their events, random fluctuations in one fold would be confirmed by all the others.
     """
-    keys = _hash(columns, seed)
+    keys = hash_numbers(columns, seed)
     _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
     group = group.ravel()
     level = np.bincount(group, strata) / count
@@ -79,7 +80,7 @@ def random_row_keys(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArr
 
 def digest_rows(columns: Sequence[AnyArray], more_columns: Sequence[FloatArray] = (), seed: int = 0) -> np.uint64:
     """Return a fingerprint of rows in any order; those of partitions add up, modulo 2**64, to that of all rows."""
-    return np.uint64(_hash([*columns, *more_columns], seed).sum(dtype=np.uint64))
+    return np.uint64(hash_numbers([*columns, *more_columns], seed).sum(dtype=np.uint64))
 
 
 def shuffle_rows(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int) -> tuple[IntArray, BoolArray]:
@@ -116,8 +117,14 @@ def _step(folds: int) -> int:
     return min(near, key=lambda step: (largest_quotient(step), abs(step - golden)), default=1)
 
 
-def _hash(columns: Sequence[AnyArray], seed: int) -> UInt64Array:
-    """Hash the values of each row (the finaliser of splitmix64, Steele, Lea & Flood 2014)."""
+def hash_texts(texts: Sequence[str]) -> UInt64Array:
+    """Hash each text to 64 bits, the same in every process."""
+    digests = (blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts)
+    return np.frombuffer(b"".join(digests), np.uint64)
+
+
+def hash_numbers(columns: Sequence[AnyArray], seed: int = 0) -> UInt64Array:
+    """Hash the numbers of each row (the finaliser of splitmix64, Steele, Lea & Flood 2014)."""
     with np.errstate(over="ignore"):
         keys = np.full(len(columns[0]), np.uint64(seed) * HASH_INCREMENT + np.uint64(1))
         for column in columns:
@@ -147,7 +154,7 @@ def _order_by_content(
     columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int
 ) -> tuple[UInt64Array, IntArray, IntArray, IntArray]:
     """Return row hashes, the order of rows by hash, and in that order the rank among rows of equal hash and their count."""
-    keys = _hash(columns, seed) if len(columns) else np.zeros(len(tie_breakers[0]), np.uint64)
+    keys = hash_numbers(columns, seed) if len(columns) else np.zeros(len(tie_breakers[0]), np.uint64)
     order = np.lexsort((*tie_breakers[::-1], keys))
     rank = _ranks(keys[order])
     is_first = rank == 0

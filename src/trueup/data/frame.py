@@ -7,11 +7,13 @@ import os
 import re
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from trueup._validate import check_choice
+from trueup.data.clusters import cluster_keys
 from trueup.data.columns import (
     FEATURE_KINDS,
     ColumnSource,
@@ -469,6 +471,7 @@ def read(
     categorical: Sequence[Hashable] | Hashable = (),
     unlabelled: Unlabelled = "error",
     classes: Sequence[Any] | None = None,
+    cluster: Any = None,
     schema: Schema | None = None,
     position: RowPosition | None = None,
 ) -> Table:
@@ -476,9 +479,10 @@ def read(
 
     Roles are column names (positions in an array, whose default prediction is column 0) or arrays of values. Several
     prediction columns are the probabilities of ``classes``; NO_PREDICTION stands for none. By default the features are all
-    columns without a role; ``categorical`` names numbers to be read as categories. With a ``schema``, its vocabularies
-    are used, and other levels are missing. A ``position`` means that these are only some of all rows: messages count rows
-    from there, and what only all rows can show is left to `RowSummary.check`.
+    columns without a role; ``categorical`` names numbers to be read as categories. ``cluster`` identifies rows that belong
+    together. With a ``schema``, its vocabularies are used, and other levels are missing. A ``position`` means that these
+    are only some of all rows: messages count rows from there, and what only all rows can show is left to
+    `RowSummary.check`.
     """
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
@@ -487,7 +491,8 @@ def read(
     keys, labels, scores = _scores(source, prediction, position)
     y_key, y_name, y_raw = _role(source, outcome, "outcome", position)
     w_key, w_name, w_raw = _role(source, weight, "weight", position)
-    check_distinct_roles({"outcome": y_key, "weight": w_key}, keys, source)
+    c_key, c_name, c_raw = _role(source, cluster, "cluster", position)
+    check_distinct_roles({"outcome": y_key, "weight": w_key, "cluster": c_key}, keys, source)
     resolved_task = resolve_task(task, classes, several=scores.ndim == 2)
     y, names = None, tuple[str, ...]()
     if resolved_task == "multiclass":
@@ -498,14 +503,16 @@ def read(
         y = check_outcome(y_raw, str(y_name), resolved_task, position)
     check_scores(scores, labels, resolved_task, position)
     w = check_weight(w_raw, w_name, position)
+    clusters = None if c_raw is None else cluster_keys(c_raw, str(c_name), partial(describe_rows, position=position))
     keep, counts = rows_to_keep(y, w, y_name, unlabelled, position)
-    chosen = choose_features(source, features, keys, y_key, w_key)
+    chosen = choose_features(source, features, keys, y_key, w_key, c_key)
     described, columns, left_out = _read_features(source, chosen, categorical, keep, schema)
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
-    own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), names)
-    table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out)
+        clusters = None if clusters is None else clusters[keep]
+    own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), names, c_name)
+    table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out, clusters)
     if position is None:
         RowSummary().include(table).check(own_schema)
     return table
@@ -552,15 +559,25 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None) ->
 
 
 def choose_features(
-    source: ColumnSource, features: Any, scores: Sequence[Hashable], outcome: Hashable | None, weight: Hashable | None
+    source: ColumnSource,
+    features: Any,
+    scores: Sequence[Hashable],
+    outcome: Hashable | None,
+    weight: Hashable | None,
+    cluster: Hashable | None = None,
 ) -> tuple[Hashable, ...]:
     """Return the keys of the features, by default of all columns without a role; raise if the outcome is one of them."""
     if features is None:
-        return tuple(key for key in source.keys if key not in {*scores, outcome, weight})
+        return tuple(key for key in source.keys if key not in {*scores, outcome, weight, cluster})
     chosen = source.find_all(_as_keys(features, source), "feature")
     if outcome is not None and outcome in chosen:
         raise ColumnError(
             f"column {source.label(outcome)!r} is identical to the outcome: it is the outcome", hint="leave it out"
+        )
+    if cluster is not None and cluster in chosen:
+        raise ColumnError(
+            f"column {source.label(cluster)!r} is named both as cluster and as feature",
+            hint="leave it out of the features: a segment of one cluster cannot be tested",
         )
     return chosen
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
 
 Kind = Literal["categorical", "numeric", "date"]
 Task = Literal["binary", "regression", "multiclass"]
@@ -24,7 +24,7 @@ def sort_levels(levels: Collection[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature: a column that is not the outcome, the prediction or the weight."""
+    """A feature: a column that is not the outcome, the prediction, the weight or the cluster."""
 
     name: str
     kind: Kind  # dates are stored as days since 1970-01-01
@@ -41,6 +41,7 @@ class Schema:
     weight: str | None
     features: tuple[Feature, ...]
     classes: tuple[str, ...] = ()
+    cluster: str | None = None  # the column that identifies rows that belong together: a customer, a patient
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -70,14 +71,19 @@ class Table:
     unlabelled: int = 0  # rows that were set aside because they have no outcome
     weightless: int = 0  # rows that were set aside because their weight is 0
     left_out: Mapping[str, str] = field(default_factory=dict)  # columns left out of the features, and why
+    cluster: UInt64Array | None = None  # a hash of the identifier of the cluster, the same in every partition
 
     def __post_init__(self) -> None:
-        lengths = {len(column) for column in (*self.columns.values(), self.outcome, self.weight) if column is not None}
+        lengths = {len(column) for column in (*self.columns.values(), *self._optional) if column is not None}
         if lengths - {len(self.prediction)}:
             raise AssertionError(f"a Table of unequal columns: {sorted(lengths | {len(self.prediction)})}")
 
     def __len__(self) -> int:
         return len(self.prediction)
+
+    @property
+    def _optional(self) -> tuple[AnyArray | None, ...]:
+        return self.outcome, self.weight, self.cluster
 
     @property
     def y(self) -> FloatArray:
@@ -88,8 +94,11 @@ class Table:
     def take(self, rows: IntArray | slice) -> Table:
         """Return some of the rows, in the given order; a slice copies nothing."""
         columns = {name: column[rows] for name, column in self.columns.items()}
-        outcome, weight = (None if array is None else array[rows] for array in (self.outcome, self.weight))
-        return replace(self, columns=columns, prediction=self.prediction[rows], outcome=outcome, weight=weight, kept=None)
+        outcome, weight, cluster = (None if array is None else array[rows] for array in self._optional)
+        return replace(
+            self, columns=columns, prediction=self.prediction[rows], outcome=outcome, weight=weight, cluster=cluster,
+            kept=None,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<Table of {len(self):,} rows, task {self.schema.task}, features {', '.join(self.columns) or 'none'}>"

@@ -225,16 +225,20 @@ def saddlepoint(p: FloatArray, w: FloatArray, x: float, s: float) -> float:
 
 
 @jit
-def refined_tail(p: FloatArray, w: FloatArray, x: float, rise: float, v: float, k3: float) -> float:
+def refined_tail(
+    p: FloatArray, w: FloatArray, x: float, rise: float, v: float, k3: float, design: float = 1.0
+) -> float:  # fmt: skip
     """Return the p-value of a segment as in `segment_tail`, but with the exact deviate r of `saddlepoint` of its rows.
 
     With s = 1 if the minimum comes before the maximum, else -1, and F = `range_tail`: F(r) max(1, r/4) if s k3 >= 0 (the
     sum is skewed towards its extreme), else min(F(x / sqrt(v)), 4 exp(-r^2 / 2)). The factor max(1, r/4) is not derived
     but checked by simulation (docs/statistics.md). From r = 40 on F underflows to 0, and r may be infinite:
-    the p-value is set to 0, since 0 times infinity is NaN. ``w`` is empty if every weight is 1.
+    the p-value is set to 0, since 0 times infinity is NaN. ``w`` is empty if every weight is 1. With a ``design`` effect D
+    the sum counts as one of n/D rows of D times their weight: its cumulant function is K(D l) / D, and so r^2 is divided by
+    D.
     """
     s = 1.0 if rise >= x * (1.0 - 1e-9) else -1.0
-    r = saddlepoint(p, w, x, s)
+    r = saddlepoint(p, w, x, s) / math.sqrt(design)
     if s * k3 * x >= -SYMMETRIC * v * v:
         return min(1.0, range_tail(r) * max(1.0, r / 4.0)) if r < 40.0 else 0.0
-    return min(range_tail(x / math.sqrt(v)), 4.0 * math.exp(-0.5 * r * r))
+    return min(range_tail(x / math.sqrt(v * design)), 4.0 * math.exp(-0.5 * r * r))

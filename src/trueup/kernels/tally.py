@@ -20,7 +20,7 @@ from trueup.kernels.sorting import argsort
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
+    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray, UInt64Array
 
 
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
@@ -378,6 +378,18 @@ def sort_rows(y: FloatArray, p: FloatArray, w: FloatArray | None, *, real: bool)
     if w is not None:
         e *= weights
     return SortedRows(order, step, e, scores, weights, real)
+
+
+def cluster_rows(
+    y: FloatArray, p: FloatArray, w: FloatArray | None, cluster: UInt64Array, order: IntArray
+) -> SortedRows:  # fmt: skip
+    """Return probabilities and outcomes in an ``order`` that keeps clusters together; ``step`` numbers the clusters."""
+    keys, scores = cluster[order], p[order]
+    step = np.zeros(len(p), np.int32)
+    np.cumsum(keys[1:] != keys[:-1], out=step[1:])
+    weights = np.empty(0) if w is None else w[order]
+    e = y[order] - scores
+    return SortedRows(order, step, e if w is None else e * weights, scores, weights, real=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ import numpy as np
 
 import trueup
 from trueup._validate import check_integer
-from trueup.audits.audit import COLUMNS, Audit, Finding
+from trueup.audits.audit import Audit, Finding
 from trueup.audits.text import is_possible_shift, number, shorten
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError
@@ -332,7 +332,8 @@ def csv_lines(results: Results) -> Iterator[str]:
 def _csv_lines(named: Mapping[str, Audit]) -> Iterator[str]:
     sink: Any = SimpleNamespace(write=str)  # a writer returns what this does: the line
     writer, several = csv.writer(sink, lineterminator="\r\n"), list(named) != [""]
-    yield writer.writerow((*(["prediction"] if several else []), *COLUMNS))
+    names = max((audit.column_names for audit in named.values()), key=len)  # of all, if only some have clusters
+    yield writer.writerow((*(["prediction"] if several else []), *names))
     for name, audit in named.items():
         first = [_csv_value(name)] if several else []
         for start in range(0, len(audit), CSV_BATCH):
@@ -340,7 +341,8 @@ def _csv_lines(named: Mapping[str, Audit]) -> Iterator[str]:
             columns: dict[str, Any] = {key: column[batch].tolist() for key, column in audit.columns.items()}
             columns["segment"] = map(audit.keys.name, range(batch.start, batch.stop))
             columns["depth"] = audit.keys.depth[batch].tolist()
-            for row in zip(*(columns[key] for key in COLUMNS), strict=True):
+            missing = [None] * (batch.stop - batch.start)
+            for row in zip(*(columns.get(key, missing) for key in names), strict=True):
                 yield writer.writerow((*first, *map(_csv_value, row)))
 
 

@@ -1,0 +1,338 @@
+"""Audits of rows in clusters: sums over pairs, design effects, p-values, false alarms and power."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from trueup.audits.clusters import MIN_CLUSTERS
+from trueup.kernels import clusters as pairs
+from trueup.metrics.inference import limit_pvalues, segment_pvalues
+from trueup.reports.page import csv_lines
+
+ROLES = {"outcome": "y", "prediction": "p"}
+
+
+def clustered_rows(seed, clusters=150, size=8, icc=0.5, prevalence=0.3, shift=0.0, levels=4, *, varying=False, zipf=False):
+    """Draw calibrated rows; two rows of a cluster share a random number with probability ``icc``.
+
+    ``shift`` is added to the log odds of the outcome where the first column is "a".
+    """
+    random = np.random.default_rng([seed, 7])
+    sizes = np.maximum(1, (size * clusters * 0.4 / np.arange(1, clusters + 1) ** 0.6)).astype(int) if zipf else size
+    cluster = np.repeat(np.arange(clusters), sizes)
+    n = len(cluster)
+    logit = (
+        math.log(prevalence / (1 - prevalence)) + 0.7 * random.normal(size=clusters)[cluster] + 0.3 * random.normal(size=n)
+    )
+    draw = lambda: random.integers(0, levels, n) if varying else random.integers(0, levels, clusters)[cluster]  # noqa: E731
+    columns = {name: np.array(list("abcdefgh"))[draw()] for name in ("region", "device", "channel")}
+    is_shared = random.random(n) < math.sqrt(icc)
+    uniform = np.where(is_shared, random.random(clusters)[cluster], random.random(n))
+    truth = 1 / (1 + np.exp(-logit - shift * (columns["region"] == "a")))
+    y = (uniform < truth).astype(float)
+    return {"y": y, "p": 1 / (1 + np.exp(-logit)), "customer": cluster, **columns}
+
+
+def without_clusters(rows):
+    return {name: column for name, column in rows.items() if name != "customer"}
+
+
+# Sums over pairs, and the formulas that use them
+
+
+def pair_sums_twin(segment, cluster, u, t, w, count):
+    """Compute the sums of `add_pairs` from the sums over the rows of each cluster and segment."""
+    out = np.zeros((count, 5))
+    for k in range(count):
+        for c in np.unique(cluster[segment == k]):
+            own = (segment == k) & (cluster == c)
+            T, U, W = t[own].sum(), u[own].sum(), w[own].sum()
+            out[k] += [
+                T**2 - (t[own] ** 2).sum(), U**2 - (u[own] ** 2).sum(), U * W - (u[own] * w[own]).sum(),
+                W**2 - (w[own] ** 2).sum(), T**4,
+            ]  # fmt: skip
+    return out
+
+
+def pair_sums(segment, cluster, e, p, w, count):
+    state = np.zeros((count, pairs.COLUMNS))
+    state[:, pairs.LAST] = -1
+    pairs.add_pairs(segment.astype(np.int32), cluster.astype(np.int32), e, p, w, state)
+    pairs.close_pairs(state)
+    return state[:, :5]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pair_sums_agree_with_sums_over_clusters(weighted):
+    random = np.random.default_rng(3)
+    cluster, segment = np.sort(random.integers(0, 12, 200)), random.integers(-1, 4, 200)
+    p, w = random.random(200), random.lognormal(size=200) if weighted else np.ones(200)
+    u = w * ((random.random(200) < p) - p)
+    expected = pair_sums_twin(segment, cluster, u, w * np.sqrt(p * (1 - p)), w, 4)
+    found = pair_sums(segment, cluster, u, p, w if weighted else None, 4)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_pair_sums_of_a_worked_example():
+    # Two clusters: residuals (.5, .5, -.5) and (.5), each with t = sqrt(.25) = .5.
+    found = pair_sums(np.zeros(4), np.array([0, 0, 0, 1]), np.array([0.5, 0.5, -0.5, 0.5]), np.full(4, 0.5), None, 1)
+    # Pairs of t: 1.5^2 - 3/4; of u: .5^2 - 3/4; u w: .5 * 3 - .5; w: 9 - 3; fourth powers: 1.5^4 + .5^4.
+    np.testing.assert_allclose(found[0], [1.5, -0.5, 1.0, 6.0, 5.125])
+
+
+def test_pairs_of_clusters_of_one_row_are_exactly_zero():
+    random = np.random.default_rng(0)
+    p = random.random(100)
+    found = pair_sums(random.integers(0, 3, 100), np.arange(100), (random.random(100) < p) - p, p, random.random(100), 3)
+    assert (found[:, :4] == 0).all()
+
+
+def range_of_path(order, u):
+    path = np.append(0.0, np.cumsum(u[order]))
+    low = np.minimum.accumulate(path)
+    return path.max() - path.min(), (path - low).max()
+
+
+def section_twelve_twin(rows, mask, weight=None):
+    """Return design effect, effective clusters and p-value of a segment by the formulas of docs/statistics.md."""
+    y, p, cluster = rows["y"], rows["p"], rows["customer"]
+    w = np.ones(len(y)) if weight is None else weight
+    u, t = w * (y - p), w * np.sqrt(p * (1 - p))
+    quartile = np.searchsorted(np.sort(p)[[len(p) // 4, len(p) // 2, 3 * len(p) // 4]], p, side="right")
+
+    def rho(group):
+        square = lambda values: (np.bincount(group, values) ** 2).sum() - (values**2).sum()  # noqa: E731
+        return square(u) / square(t)
+
+    correlation = max(0.0, rho(cluster), rho(cluster * 4 + quartile))
+    u, t, w, cluster = u[mask], t[mask], w[mask], cluster[mask]
+    sums = [np.bincount(cluster, values) for values in (t, u, w)]
+    v = (t**2).sum()
+    excess = (sums[0] ** 2).sum() - v
+    design = 1 + correlation * excess / v
+    clusters = (sums[0] ** 2).sum() ** 2 / (sums[0] ** 4).sum()
+    mean = u.sum() / w.sum()
+    X = ((sums[1] - mean * sums[2]) ** 2).sum() - ((u - mean * w) ** 2).sum()
+    own = max(1.0, 1 + X * clusters / (max(clusters - 1, 0.5) * v))
+    x, rise = range_of_path(np.argsort(p[mask]), u)
+    k3 = (w**3 * (p * (1 - p) * (1 - 2 * p))[mask]).sum()
+    one = lambda value: np.array([value])  # noqa: E731
+    default = segment_pvalues(one(x), one(rise), one(v * design), one(k3 * design**2))[0]
+    return max(design, own), clusters, max(default, limit_pvalues(one(x / math.sqrt(v * own)))[0])
+
+
+@pytest.mark.parametrize("varying", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_findings_agree_with_the_formulas(varying, weighted):
+    rows = clustered_rows(4, 300, 5, varying=varying)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, len(rows["y"])) if weighted else None
+    audit = tu.audit(rows, **ROLES, cluster="customer", weight=weight, depth=1)
+    for finding in audit:
+        name, _, level = finding.segment.partition("=")
+        mask = rows[name] == level if level else np.ones(len(rows["y"]), bool)
+        design, clusters, p = section_twelve_twin(rows, mask, weight)
+        assert clusters > MIN_CLUSTERS
+        assert finding.design_effect == pytest.approx(design, rel=1e-9)
+        assert finding.p_value == pytest.approx(p, rel=1e-6)
+        assert finding.sigma == pytest.approx(
+            finding.ecce * finding.weight / math.sqrt(design * variance(rows, mask, weight)), rel=1e-9
+        )
+
+
+def variance(rows, mask, weight):
+    w = np.ones(len(mask)) if weight is None else weight
+    return float((w**2 * rows["p"] * (1 - rows["p"]))[mask].sum())
+
+
+# Limits of the recipe
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_clusters_of_one_row_give_the_numbers_of_an_audit_without_clusters(weighted):
+    rows = without_clusters(clustered_rows(1, 3000, 1, prevalence=0.05, shift=1.5))
+    weight = np.random.default_rng(1).lognormal(size=3000) if weighted else None
+    plain = tu.audit(rows, **ROLES, weight=weight)
+    one = tu.audit(rows, **ROLES, weight=weight, cluster=np.arange(3000))
+    assert plain.miscalibrated
+    for name, column in plain.columns.items():
+        np.testing.assert_array_equal(one.columns[name], column)
+    assert (one.columns["design_effect"] == 1).all()
+
+
+def test_clusters_of_one_row_change_nothing_with_several_classes():
+    random = np.random.default_rng(5)
+    p = random.dirichlet(np.ones(3), 1500)
+    rows = {
+        "y": [random.choice(3, p=row) for row in p],
+        **{f"p{k}": p[:, k] for k in range(3)},
+        "g": random.choice(list("ab"), 1500),
+    }
+    roles = {"outcome": "y", "prediction": ["p0", "p1", "p2"]}
+    plain, one = tu.audit(rows, **roles), tu.audit(rows, **roles, cluster=np.arange(1500))
+    for name, column in plain.columns.items():
+        np.testing.assert_array_equal(one.columns[name], column)
+
+
+def test_copies_of_rows_count_once():
+    # With p = 1/2 every residual is +-1/2: copies have correlation 1, and m copies a design effect of m.
+    random = np.random.default_rng(2)
+    y, group = (random.random(400) < 0.58).astype(float), random.choice(list("ab"), 400)
+    rows = {"y": y, "p": np.full(400, 0.5), "g": group}
+    plain = tu.audit(rows, **ROLES)
+    copies = tu.audit(
+        {name: np.repeat(column, 6) for name, column in rows.items()}, **ROLES, cluster=np.repeat(np.arange(400), 6)
+    )
+    for segment in ("all rows", "g=a", "g=b"):
+        assert copies[segment].design_effect == pytest.approx(6, rel=0.02)
+        assert copies[segment].p_value == pytest.approx(plain[segment].p_value, rel=0.1)
+        assert copies[segment].ratio_low == pytest.approx(plain[segment].ratio_low, rel=0.01)
+        assert copies[segment].mde == pytest.approx(plain[segment].mde, rel=0.01)
+        np.testing.assert_allclose(copies[segment].curve.low, plain[segment].curve.low, rtol=0.02)
+
+
+def test_neither_the_order_of_rows_nor_the_spelling_of_identifiers_matters():
+    rows = clustered_rows(3)
+    order = np.random.default_rng(0).permutation(len(rows["y"]))
+    moved = {name: column[order] for name, column in rows.items()}
+    moved["customer"] = np.array([f"customer {number}" for number in moved["customer"]])
+    first, second = (tu.audit(data, **ROLES, cluster="customer") for data in (rows, moved))
+    for name in ("p_adjusted", "sigma", "design_effect", "mde"):
+        np.testing.assert_allclose(first.columns[name], second.columns[name], rtol=1e-9)
+
+
+def test_segments_with_few_clusters_are_not_tested_but_counted():
+    rows = clustered_rows(6, 150, 8)
+    rows["region"] = np.where(rows["customer"] < 8, "small", np.where(rows["customer"] < 80, "north", "south"))
+    columns = {name: rows[name] for name in ("y", "p", "customer", "region")}
+    audit = tu.audit(columns, **ROLES, cluster="customer")
+    small = audit["region=small"]
+    assert not small.testable
+    assert math.isnan(small.p_value)
+    assert small.note == f"not tested: fewer than {MIN_CLUSTERS} effective clusters"
+    assert audit.tested == 3
+    assert audit.worst(1)[0].p_adjusted == pytest.approx(min(1.0, 4 * audit.worst(1)[0].p_value))
+    assert "not tested: 1 segment has too few clusters (counted among the tests)" in repr(audit)
+    everything = tu.audit({**columns, "customer": rows["customer"] % 5}, **ROLES, cluster="customer")
+    assert everything.verdict == "nothing could be tested: no segment has 50 rows in 10 effective clusters"
+
+
+def test_the_design_effect_is_a_column_of_audits_with_clusters_only():
+    rows = clustered_rows(3)
+    audit = tu.audit(rows, **ROLES, cluster="customer")
+    assert audit.to_frame()["design_effect"].shape == (len(audit),)
+    assert audit.overall.to_dict()["design_effect"] == audit.overall.design_effect > 2
+    assert audit.to_dict(1)["roles"]["cluster"] == "customer"
+    assert not any(name.startswith("customer") for name in audit.to_frame()["segment"])
+    assert next(csv_lines(audit)).endswith(",design_effect\r\n")
+    assert "rows are in 150 clusters (by customer): design effect" in repr(audit)
+    plain = tu.audit(without_clusters(rows), **ROLES)
+    assert plain.overall.design_effect is None
+    for found in (plain.to_frame(), plain.overall.to_dict(), plain.to_dict(1)["roles"]):
+        assert not {"design_effect", "cluster"} & set(found)
+    lines = list(csv_lines({"clusters": audit, "plain": plain}))
+    assert lines[-1].endswith(",\r\n")
+    assert plain.global_sigma * math.sqrt(audit.overall.design_effect) == pytest.approx(audit.global_sigma)
+    assert audit.summary.scores["slope_se"] > plain.summary.scores["slope_se"]
+
+
+# Errors
+
+
+def test_missing_identifiers_are_rejected():
+    rows = clustered_rows(1)
+    rows["customer"] = np.where(rows["customer"] == 3, np.nan, rows["customer"])
+    with pytest.raises(tu.errors.DataError, match=r"cluster column 'customer' is missing at row 24 \(8 such rows\)"):
+        tu.audit(rows, **ROLES, cluster="customer")
+
+
+def test_the_cluster_is_neither_a_segment_column_nor_another_role():
+    rows = clustered_rows(1)
+    with pytest.raises(tu.errors.ColumnError, match="'customer' is named both as cluster and as feature"):
+        tu.audit(rows, **ROLES, cluster="customer", by=["region", "customer"])
+    with pytest.raises(tu.errors.ColumnError, match="'p' is named both as prediction and as cluster"):
+        tu.audit(rows, **ROLES, cluster="p")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"adjust": "max"}, "adjust='max' draws rows independently, and cannot be used with clusters"),
+        ({"task": "regression"}, "clusters of real outcomes cannot be tested"),
+    ],
+)
+def test_what_clusters_do_not_support_is_an_error(options, message):
+    with pytest.raises(tu.errors.ArgumentError, match=message):
+        tu.audit(clustered_rows(1), **ROLES, cluster="customer", **options)
+
+
+def test_large_integers_are_distinct_identifiers():
+    rows = clustered_rows(1)
+    plain = tu.audit(rows, **ROLES, cluster="customer")
+    large = tu.audit({**rows, "customer": 2**60 + rows["customer"]}, **ROLES, cluster="customer")
+    np.testing.assert_allclose(large.columns["design_effect"], plain.columns["design_effect"], rtol=1e-9)
+
+
+# Statistics: shares of repetitions, with tolerances of three standard errors
+
+REPETITIONS = 60
+AT_MOST = 0.05 + 3 * math.sqrt(0.05 * 0.95 / REPETITIONS)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"clusters": 300, "size": 4, "icc": 0.1},
+        {"clusters": 150, "size": 12, "icc": 1.0},
+        {"clusters": 60, "size": 40, "icc": 0.1},
+        {"clusters": 150, "size": 12, "icc": 0.6, "varying": True},
+        {"clusters": 200, "size": 10, "icc": 0.3, "prevalence": 0.02},
+        {"clusters": 200, "size": 8, "icc": 0.3, "zipf": True},
+    ],
+)  # fmt: skip
+def test_audits_of_calibrated_clusters_are_false_alarms_in_5_percent_at_most(options):
+    audits = [
+        tu.audit(clustered_rows(seed, **options), **ROLES, cluster="customer", threads=1) for seed in range(REPETITIONS)
+    ]
+    assert np.mean([audit.miscalibrated for audit in audits]) <= AT_MOST
+    assert min(audit.tested for audit in audits) >= 1
+
+
+def test_without_clusters_calibrated_rows_look_miscalibrated():
+    rows = [without_clusters(clustered_rows(seed, 150, 12, 1.0)) for seed in range(20)]
+    assert np.mean([tu.audit(data, **ROLES, threads=1).miscalibrated for data in rows]) == 1
+
+
+def test_weighted_clusters_are_false_alarms_in_5_percent_at_most():
+    alarms = []
+    for seed in range(REPETITIONS):
+        rows = clustered_rows(seed, 300, 6, 0.5)
+        weight = np.random.default_rng(seed).lognormal(size=len(rows["y"]))
+        alarms.append(tu.audit(rows, **ROLES, cluster="customer", weight=weight, threads=1).miscalibrated)
+    assert np.mean(alarms) <= AT_MOST
+
+
+def test_intervals_of_the_ratio_cover_the_truth():
+    audits = [
+        tu.audit(clustered_rows(seed, 150, 10, 0.5), **ROLES, cluster="customer", depth=1, threads=1) for seed in range(80)
+    ]
+    covered = [[finding.ratio_low <= 1 <= finding.ratio_high for finding in audit] for audit in audits]
+    assert np.mean([audit.overall.ratio_low <= 1 <= audit.overall.ratio_high for audit in audits]) >= 0.95 - 3 * math.sqrt(
+        0.05 * 0.95 / 80
+    )
+    assert np.mean(covered) >= 0.92
+
+
+def test_errors_in_clusters_are_found():
+    # The pooled design effect is 1 + 7 icc = 2.4 to 2.8: 300 clusters of 8 rows count as about 900 rows, 225 of them in
+    # the segment, where a shift of 1 in log odds is 7 standard deviations.
+    found = [
+        tu.audit(clustered_rows(seed, 300, 8, 0.2, shift=1.0), **ROLES, cluster="customer", threads=1)[
+            "region=a"
+        ].p_adjusted
+        for seed in range(20)
+    ]
+    assert np.mean(np.array(found) <= 0.05) >= 0.9
