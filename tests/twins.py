@@ -6,7 +6,7 @@ import itertools
 import math
 
 import numpy as np
-from scipy.special import ndtr, stdtr
+from scipy.special import ndtr
 
 
 def path(y, p, w=None):
@@ -41,20 +41,9 @@ def range_tail(x):
 
 def default_pvalue(y, p, w=None):
     """Return the segment p-value, term by term as defined."""
-    x = span(y, p, w)
-    v, k3 = moments(np.asarray(p, float), w)
-    if x == 0:
-        return 1.0
-    if v == 0:
-        return 0.0
     c = path(y, p, w)
     s = 1 if np.argmin(c) < np.argmax(c) else -1
-    b = max(0.0, s * k3 / v)
-    if b == 0:
-        return range_tail(x / math.sqrt(v))
-    u = b * x / v
-    r = math.sqrt(2 * (v / b**2) * ((1 + u) * math.log1p(u) - u)) if u >= 1e-4 else x / math.sqrt(v) * math.sqrt(1 - u / 3)
-    return min(1.0, range_tail(r) * max(1.0, r / 4))
+    return tail_of_sums(span(y, p, w), s, *moments(np.asarray(p, float), w))
 
 
 def real_noise(y, p, w=None):
@@ -70,9 +59,89 @@ def real_noise(y, p, w=None):
     return math.sqrt(n / (n - 1) * (sum(ss) + between / 2))
 
 
-def real_pvalue(x, n):
-    freedom = 2 * (n - 1) / 3
-    return min(1.0, max(0.0, 8 * math.fsum((-1) ** (k - 1) * k * stdtr(freedom, -k * x) for k in range(1, 400))))
+def _variance_at(score, c, v):
+    """Return the variance at a score: linear through the points (c, v), beyond the outer ones with floors."""
+    if len(c) > 1 and score < c[0]:
+        return max(v[0] + (score - c[0]) * (v[1] - v[0]) / (c[1] - c[0]), v[0] / 4)
+    if len(c) > 1 and score > c[-1]:
+        return max(v[-1] + (score - c[-1]) * (v[-1] - v[-2]) / (c[-1] - c[-2]), v[-1] / 2)
+    return np.interp(score, c, v)
+
+
+def pooled_noise(y, p, w, codes, min_rows):
+    """Return variance and third cumulant of w (y - p) of every row, and the slope: the definition, row by row.
+
+    ``codes`` has the level of every row for each column. Rows are equal-count score bins, merged until each has 10 non-zero
+    outcomes; the variance is linear between the bins; levels that vary more have a factor.
+    """
+    order = np.argsort(p, kind="stable")
+    y, p, codes = (np.asarray(a)[..., order] for a in (y, p, codes))
+    w = np.ones(len(y)) if w is None else np.asarray(w, float)[order]
+    n, e = len(y), y - p
+    bins = min(max(n // 150, 1), 30)
+    place = np.array([np.sum(p < score) * bins // n for score in p])
+    groups, current = [], []
+    for b in range(bins):
+        current += np.flatnonzero(place == b).tolist()
+        if np.sum(y[current] != 0) >= 10:
+            groups.append(current)
+            current = []
+    if current and groups:
+        groups[-1] += current
+    groups = groups or [current]
+    c, m, v = np.array([(p[g].mean(), e[g].mean(), e[g].var(ddof=1)) for g in groups]).T
+    sigma2 = np.array([_variance_at(score, c, v) for score in p])
+    z = (e - np.interp(p, c, m)) / np.sqrt(sigma2)
+    coarse = min(max(n // 1000, 1), 8)
+    nearest = np.searchsorted((c[1:] + c[:-1]) / 2, p, side="right") * coarse // len(c)
+    for k in range(coarse):
+        some = nearest == k
+        if some.any():
+            z[some] = (z[some] - z[some].mean()) / z[some].std()
+    g3, g4 = np.mean(z**3), np.mean(z**4) - 3
+    slope = 0.0
+    if p.min() > 0 and len(c) >= 4:
+        x, t = np.log(c), np.log(v)
+        fit = np.polyfit(x, t, 1)
+        error = math.sqrt(np.sum((t - np.polyval(fit, x)) ** 2) / (len(c) - 2) / np.sum((x - x.mean()) ** 2))
+        slope = min(max(fit[0] - error, 0.0), 2.0)
+    factor = np.ones(n)
+    for column in codes:
+        for level in set(column.tolist()):
+            k = column == level
+            if k.sum() >= min_rows:
+                u, own = (w * e)[k], (w**2 * sigma2)[k]
+                q, expected = np.sum(u**2) - u.sum() ** 2 / len(u), np.sum((w * p)[k])
+                h = max(1.0, 1 + u.sum() / expected) ** slope if expected > 0 else 1.0
+                error = math.sqrt(max(np.sum(own**2) * (g4 + 2) / own.sum() ** 2, 2 / len(u)))
+                factor[k] = np.maximum(factor[k], q / (own.sum() * h) - error)
+    variance, third = np.empty(n), np.empty(n)
+    variance[order] = w**2 * sigma2 * factor
+    third[order] = g3 * (w**2 * sigma2 * factor) ** 1.5
+    return variance, third, slope
+
+
+def tail_of_sums(x, s, v, k3):
+    """Return the default p-value of a range x with direction s, from variance and third cumulant of the sum."""
+    if x == 0 or v == 0:
+        return 1.0 if x == 0 else 0.0
+    b = max(0.0, s * k3 / v)
+    if b == 0:
+        return range_tail(x / math.sqrt(v))
+    u = b * x / v
+    r = math.sqrt(2 * (v / b**2) * ((1 + u) * math.log1p(u) - u)) if u >= 1e-4 else x / math.sqrt(v) * math.sqrt(1 - u / 3)
+    return min(1.0, range_tail(r) * max(1.0, r / 4))
+
+
+def real_pvalue(y, p, w, variance, third, slope):
+    """Return the p-value of a segment of real outcomes, given variance and third cumulant of its rows."""
+    c, x = path(y, p, w), span(y, p, w)
+    w = np.ones(len(y)) if w is None else w
+    s = 1 if np.argmin(c) < np.argmax(c) else -1
+    residual, expected = np.sum(w * (y - p)), np.sum(w * p)
+    h = max(1.0, 1 + residual / expected) ** slope if s > 0 and expected > 0 else 1.0
+    own = range_tail(x * math.sqrt(h) / real_noise(y, p, w))
+    return max(tail_of_sums(x, s, variance.sum(), third.sum()), own)
 
 
 def holm(p):

@@ -179,26 +179,6 @@ def test_soft_labels_are_accepted():
     assert tu.audit({"p": p, "y": np.sqrt(p)}, **ROLES, by=[]).miscalibrated
 
 
-def test_real_outcomes_are_audited_without_a_variance_model():
-    random = np.random.default_rng(0)
-    n = 4000
-    group = np.array(["a", "b"], object)[random.integers(0, 2, n)]
-    prediction = random.normal(50, 10, n)
-    noise = random.normal(0, 5, n) * (1 + (group == "b"))
-    data = {"g": group, "p": prediction, "y": prediction + noise}
-    audit = tu.audit(data, **ROLES, task="regression")
-    assert not audit.miscalibrated
-    keep = group == "a"
-    found = audit["g=a"]
-    sigma = twins.span(data["y"][keep], prediction[keep]) / twins.real_noise(data["y"][keep], prediction[keep])
-    assert found.sigma == pytest.approx(sigma)
-    assert found.p_value == pytest.approx(twins.real_pvalue(sigma, keep.sum()), rel=1e-6)
-    data["y"] = np.where(keep, data["y"] + 1.5, data["y"])
-    off = tu.audit(data, **ROLES, task="regression")
-    assert off.worst(1)[0].segment == "g=a"
-    assert off.worst(1)[0].bias == pytest.approx(1.5, abs=0.5)
-
-
 def test_few_rows_of_real_outcomes_are_approximate_and_fewer_not_tested():
     random = np.random.default_rng(1)
     p = random.normal(size=120)

@@ -63,7 +63,7 @@ def test_the_variance_of_real_outcomes_is_that_of_successive_differences(case):
         member = _members(first, second, cell)
         own = None if w is None else w[member]
         n = member.sum()
-        total = found.state[at, sums.R_WITHIN] + found.state[at, sums.R_BETWEEN] / 2
+        total = found.state[at, sums.WITHIN] + found.state[at, sums.BETWEEN] / 2
         np.testing.assert_allclose(np.sqrt(n / (n - 1) * total), twins.real_noise(y[member], p[member], own), atol=1e-9)
         np.testing.assert_allclose(found.span[at], twins.span(y[member], p[member], own), atol=1e-9)
 
@@ -84,7 +84,7 @@ def test_tallies_of_disjoint_score_ranges_add(real, data):
     whole, joined = part(np.ones(len(p), bool)), part(p < cut) + part(p >= cut)
     assert (whole.rows == joined.rows).all()
     np.testing.assert_allclose(joined.weights, whole.weights, rtol=1e-12)
-    kept = [c for c in range(whole.state.shape[1]) if c not in ((sums.R_STEP,) if real else (sums.STEP,))]
+    kept = [c for c in range(whole.state.shape[1]) if c != sums.STEP]
     np.testing.assert_allclose(joined.state[:, kept], whole.state[:, kept], atol=1e-9)
 
 

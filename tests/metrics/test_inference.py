@@ -1,4 +1,4 @@
-"""Adjustment, intervals and p-values for real outcomes."""
+"""Adjustment for several tests, and intervals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 import twins
 from trueup.errors import ArgumentError
-from trueup.kernels import tails
 from trueup.metrics import inference
 
 pvalues = st.lists(st.floats(0, 1, allow_subnormal=False), min_size=1, max_size=12)
@@ -68,27 +67,6 @@ def test_common_numbers_of_draws_are_accepted(alpha, draws):
 def test_numbers_of_draws_that_cannot_attain_alpha_are_rejected(alpha, draws):
     with pytest.raises(ArgumentError, match="must be an integer"):
         inference.check_draws(alpha, draws)
-
-
-@pytest.mark.parametrize("n", [50, 200, 5000])
-@pytest.mark.parametrize("x", [0.6, 1.5, 2.5, 4.0, 9.0])
-def test_p_value_of_real_outcomes_equals_its_series(n, x):
-    result = inference.real_pvalues(np.array([x]), np.array([n]))[0]
-    assert result == pytest.approx(twins.real_pvalue(x, n), rel=1e-6, abs=1e-12)
-
-
-def test_p_value_of_real_outcomes_tends_to_the_normal_tail():
-    x = np.array([1.0, 2.5, 6.0])
-    result = inference.real_pvalues(x, np.full(3, 10**10))
-    np.testing.assert_allclose(result, [tails.range_tail(v) for v in x], rtol=1e-6)
-
-
-def test_detectable_deviation_of_real_outcomes_is_the_smallest_rejected():
-    n = np.array([12, 50, 333, 10_000])
-    x = inference.detectable_real(n, 1e-4)
-    for rows, edge in zip(n, x, strict=True):
-        assert inference.real_pvalues(np.array([edge * 1.02]), np.array([rows]))[0] <= 1e-4
-        assert inference.real_pvalues(np.array([edge * 0.98]), np.array([rows]))[0] > 1e-4
 
 
 def test_wilson_limits_solve_the_score_equation():

@@ -15,7 +15,8 @@ import numpy as np
 from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.audits import text
 from trueup.audits.clusters import MIN_CLUSTERS, check_supported
-from trueup.audits.findings import RankedFindings, compute_findings, noise
+from trueup.audits.dispersion import fit_pooled_noise
+from trueup.audits.findings import RankedFindings, compute_findings, deviation
 from trueup.audits.partitions import partition_by_score
 from trueup.audits.segments import (
     OVERALL,
@@ -43,13 +44,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup._types import AnyArray, Int32Array, IntArray
+    from trueup.audits.dispersion import PooledNoise
     from trueup.audits.segments import SegmentFamily, SegmentGrid
     from trueup.kernels.tally import SortedRows
     from trueup.metrics.reliability import ReliabilityCurve
 
 MAX_CELLS = 2_000_000
 AMBIGUOUS = -1
-APPROXIMATE_ROWS = 200
+APPROXIMATE_ROWS = 3000  # below, p-values of real outcomes are called approximate
 
 
 def audit(
@@ -209,7 +211,8 @@ def _audit_table(
     features, targets = len(table.schema.features), len(target_labels(table.schema))
     grid = plan_grid(counts, features, len(table), settings, targets)
     rows = MemoryRows.from_table(table, codes, grid, workers.threads)
-    families, _ = find_families(rows, grid, workers)
+    noise = fit_pooled_noise(rows, grid) if rows.real else None
+    families, _ = find_families(rows, grid, workers, noise)
     findings = compute_findings(rows, families, settings, workers, table)
     audit = Audit.build(
         columns, grid, families, findings, settings=settings, schema=table.schema, rows=len(table),
@@ -228,7 +231,8 @@ def _audit_partitions(
     columns = SegmentColumns(tuple(binner.name for binner in binners), tuple(binner.labels for binner in binners))
     with contextlib.ExitStack() as stack:
         facts, rows = partition_by_score(table, binners, settings, workers, stack)
-        families, pool = find_families(rows, rows.grid, workers)
+        noise = fit_pooled_noise(rows, rows.grid) if rows.real else None
+        families, pool = find_families(rows, rows.grid, workers, noise)
         findings = compute_findings(rows, families, settings, workers)
     assert pool is not None
     audit = Audit.build(
@@ -392,6 +396,8 @@ class Audit:
         Columns left out, and why.
     global_sigma, prevalence : float
         Standard deviation of the statistic and observed mean over all rows (with several classes, of the top label).
+    noise : PooledNoise or None
+        The model of the noise of real outcomes.
     source : Source or None
         Where the rows came from, and the command that read them, if known.
     clusters : int
@@ -411,6 +417,7 @@ class Audit:
     left_out: Mapping[str, str]
     global_sigma: float
     prevalence: float
+    noise: PooledNoise | None = field(default=None, repr=False)
     source: Source | None = None
     summary_source: AuditSummary | LazySummary | None = field(default=None, repr=False)
     clusters: int = 0
@@ -438,7 +445,8 @@ class Audit:
             curves=findings.curves,
             thin=sum(block.thin for family in families for block in family.blocks),
             dropped=tuple(" x ".join(columns.names[at] for at in combination) for combination in grid.dropped),
-            global_sigma=float(noise(overall)[0] * findings.overall_stretch / overall.weight[0]),
+            global_sigma=float(deviation(families[0], overall)[0] * findings.overall_stretch / overall.weight[0]),
+            noise=families[0].noise,
             prevalence=float((overall.expected[0] + overall.residual[0]) / overall.weight[0]),
             **facts,
         )
@@ -517,13 +525,23 @@ class Audit:
     def _note(self, values: Mapping[str, Any]) -> str:
         """Return a remark on a finding with these values (not tested, approximate p-value, ...), or an empty string."""
         if not values["testable"]:
+            if self.untestable:
+                return f"not testable: {self.untestable}"
             few = values["n"] >= text.min_tested_rows(self)
             return f"not tested: fewer than {MIN_CLUSTERS} effective clusters" if few else f"not tested: {values['n']} rows"
         if values["p_value"] == 0 and values["sigma"] == math.inf:
             return "a prediction of 0 or 1 was wrong" if self.schema.task != "regression" else "differs without any noise"
-        if self.schema.task == "regression" and values["n"] < APPROXIMATE_ROWS:
-            return "p-value approximate: few rows of a real outcome"
-        return ""
+        return text.APPROXIMATE if self.approximate else ""
+
+    @property
+    def untestable(self) -> str:
+        """Why no segment can be tested, whatever its size; empty if segments can be tested."""
+        return "" if self.noise is None else self.noise.reason
+
+    @property
+    def approximate(self) -> bool:
+        """Whether p-values are approximate: those of real outcomes, with too few rows to estimate their noise well."""
+        return self.schema.task == "regression" and self.rows < APPROXIMATE_ROWS
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -548,6 +566,8 @@ class Audit:
     @property
     def verdict(self) -> str:
         """Whether the scores are calibrated, in one sentence."""
+        if self.untestable:
+            return f"not testable: {self.untestable}"
         if not self.tested:
             clusters = f" in {MIN_CLUSTERS} effective clusters" if self.clusters else ""
             return f"nothing could be tested: no segment has {text.min_tested_rows(self):,} rows{clusters}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.audit import AuditSettings
+    from trueup.audits.dispersion import PooledNoise
     from trueup.data.table import Table
 
     SegmentScores = list[list[tuple[FloatArray, FloatArray]]]  # of every segment, score and weight of its rows by chunk
@@ -61,7 +62,7 @@ def compute_findings(
     """Test the segments of all audited scores as one family, and rank them; only ``adjust="max"`` needs ``table``."""
     quiet = Workers(workers.threads)
     testable = np.concatenate(
-        [testable_segments(block.tally, settings.min_rows) for family in families for block in family.blocks]
+        [testable_segments(family, block.tally, settings.min_rows) for family in families for block in family.blocks]
     )
     level = settings.alpha / max(int(testable.sum()), 1)
     effects = cluster_effects(rows, families, quiet) if isinstance(rows, MemoryRows) and rows.clusters else None
@@ -106,21 +107,15 @@ def compute_findings(
 # Numbers of a segment
 
 
-def noise(tally: Tally) -> FloatArray:
-    """Return sd(sum w (y - p)) of each segment: sqrt(sum w^2 p(1-p)), or by successive differences for real outcomes."""
-    state = tally.state
-    if not tally.real:
-        root: FloatArray = np.sqrt(state[:, sums.VARIANCE])
-        return root
-    with np.errstate(invalid="ignore", divide="ignore"):
-        stretch = tally.rows / (tally.rows - 1.0)
-        total = state[:, sums.R_WITHIN] + 0.5 * state[:, sums.R_BETWEEN]
-        return np.where(tally.rows > 1, np.sqrt(stretch * total), np.nan)
+def deviation(family: SegmentFamily, tally: Tally) -> FloatArray:
+    """Return sd(sum w (y - p)) of each segment: sqrt(sum w^2 p(1-p)), or by the model of the noise of real outcomes."""
+    return np.sqrt(tally.state[:, sums.VARIANCE]) if family.noise is None else family.noise.deviation(tally)
 
 
-def testable_segments(tally: Tally, min_rows: int) -> BoolArray:
+def testable_segments(family: SegmentFamily, tally: Tally, min_rows: int) -> BoolArray:
     """Return which segments have weight and at least ``min_rows`` rows (and MIN_REAL_ROWS if outcomes are real)."""
-    return (tally.rows >= max(min_rows, MIN_REAL_ROWS if tally.real else 1)) & (tally.weight > 0)
+    enough = (tally.rows >= max(min_rows, MIN_REAL_ROWS if tally.real else 1)) & (tally.weight > 0)
+    return enough if family.noise is None or not family.noise.reason else np.zeros(len(tally), bool)
 
 
 def segment_numbers(
@@ -131,8 +126,8 @@ def segment_numbers(
     ``alpha`` is the level of the interval of the ratio, ``level`` that of the test of one segment, for ``mde``; ``design``
     is the design effect of each segment (None: 1).
     """
-    if family.real:
-        columns = _real_numbers(concatenate_tallies([block.tally for block in family.blocks]), alpha, level)
+    if family.noise is not None:
+        columns = _real_numbers(family.noise, concatenate_tallies([block.tally for block in family.blocks]), alpha, level)
         return np.vstack([columns[name] for name in tails.FINDINGS])
     out = np.empty((len(tails.FINDINGS), len(family)))
     quantiles = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
@@ -150,26 +145,23 @@ def segment_numbers(
     return out
 
 
-def _real_numbers(tally: Tally, alpha: float, level: float) -> dict[str, FloatArray]:
-    """Compute the values of `tails.FINDINGS` for real outcomes, with estimated variances and quantiles of Student's t."""
+def _real_numbers(noise: PooledNoise, tally: Tally, alpha: float, level: float) -> dict[str, FloatArray]:
+    """Compute the values of `tails.FINDINGS` for real outcomes."""
     from scipy.special import stdtrit
 
-    w, scale, n = tally.weight, noise(tally), tally.rows
+    w, scale, n = tally.weight, noise.deviation(tally), tally.rows
     with np.errstate(invalid="ignore", divide="ignore"):
         expected, bias, span = tally.expected / w, tally.residual / w, tally.span
         observed = expected + bias
         half = stdtrit(np.maximum(2.0 * (n - 1.0) / 3.0, 0.1), 1.0 - alpha / 2.0) * scale / w
         edges = (observed - half) / expected, (observed + half) / expected
-        reach = inference.detectable_real(np.maximum(n, MIN_REAL_ROWS), level)
         # A path that never left zero has no deviation, whatever its noise.
         sigma = np.where(span > 0, span / scale, np.where(np.isnan(scale), np.nan, 0.0))
-        # Without any noise the p-value is 0 or 1.
-        p = np.where(scale == 0, np.where(span > 0, 0.0, 1.0), np.nan)
-        p[scale > 0] = inference.real_pvalues(sigma[scale > 0], n[scale > 0])
         return {
             "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
             "ratio_low": np.minimum(*edges), "ratio_high": np.maximum(*edges), "bias": bias, "ecce": span / w,
-            "sigma": sigma, "mde": (reach + inference.Z_POWER) * scale / w, "p_value": p,
+            "sigma": sigma, "mde": (noise.detectable(tally, level) + inference.Z_POWER * scale) / w,
+            "p_value": noise.pvalues(tally),
         }  # fmt: skip
 
 

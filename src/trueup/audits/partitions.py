@@ -45,6 +45,7 @@ BYTES_PER_HELD_ROW = 50  # where p-values are refined
 MAX_HELD_ROWS = 20_000_000
 MAX_RESULT_BYTES = 32_000_000  # of one pass over a cluster: the driver may hold 16 results at once
 CLUSTER_PASSES = 4  # over the rows, unless there are many segments: shuffle, tallies, weights, curves
+NOISE_PASSES = 3  # more of them for real outcomes
 MAX_OPEN_FILES = 256  # a process may often have no more than 1,024
 
 
@@ -201,11 +202,12 @@ def partition_by_score(
         encoder = RecordEncoder.of(table, binners, math.ceil(table.rows / ROWS_PER_TASK))
         facts, records = table.shuffle(encoder, RowFacts.__add__, encoder.partitions)
         passes = itertools.count(1)
+        total = CLUSTER_PASSES + (NOISE_PASSES if table.schema.task == "regression" else 0)
         max_result_bytes, threads, sequential = MAX_RESULT_BYTES, 1, False
 
         def report_pass() -> None:
             if workers.progress is not None:
-                workers.progress(min(next(passes), CLUSTER_PASSES), CLUSTER_PASSES)
+                workers.progress(min(next(passes), total), total)
 
         report_pass()
     else:

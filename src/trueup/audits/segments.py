@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.audit import AuditSettings
+    from trueup.audits.dispersion import PooledNoise
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Feature, Schema, Table
     from trueup.kernels.tally import SortedRows
@@ -51,7 +52,7 @@ MAX_DISTINCT_DAYS = 1 << 20
 T = TypeVar("T")
 MAX_DEPTH = 3
 MAX_UNCOUNTED_CELLS = 200_000  # up to here all cells are tallied at once; beyond, those with enough rows are found first
-BYTES_PER_TALLY = 8 * (15 + 2 + 1)
+BYTES_PER_TALLY = 8 * (18 + 2 + 1)
 BYTES_PER_COUNT = 16
 
 
@@ -324,6 +325,7 @@ class SegmentFamily:
     label: str
     real: bool
     blocks: list[SegmentBlock]
+    noise: PooledNoise | None = None  # of real outcomes
 
     @cached_property
     def starts(self) -> IntArray:
@@ -392,8 +394,13 @@ class Combination:
 Group = list[Combination]  # one combination of at most two columns, then those of three that its segments are crossed for
 
 
-def find_families(rows: AuditRows, grid: SegmentGrid, workers: Workers) -> tuple[list[SegmentFamily], Pool | None]:
-    """Find and tally the segments of every audited score; return also, if not in memory, the pooled rows of the first."""
+def find_families(
+    rows: AuditRows, grid: SegmentGrid, workers: Workers, noise: PooledNoise | None = None
+) -> tuple[list[SegmentFamily], Pool | None]:
+    """Find and tally the segments of every audited score; return also, if not in memory, the pooled rows of the first.
+
+    ``noise`` is the model of the noise of real outcomes.
+    """
     fixed = [[combination] for combination in _fixed_combinations(rows.rows, grid)]
     parents = [kept[:, None].astype(np.int32) for kept in grid.kept]
     pairs = [Combination(pair, parents[pair[0]], grid.kept[pair[1]]) for pair in grid.pairs]
@@ -401,13 +408,13 @@ def find_families(rows: AuditRows, grid: SegmentGrid, workers: Workers) -> tuple
     if isinstance(rows, MemoryRows):
         groups = fixed + [[pair, *_cross(pair, pair.parents[:0], grid)] for pair in pairs]
         blocks = []
-        for chunk in rows.chunks:
+        for chunk in rows.chunks if noise is None else map(noise.apply, rows.chunks):
             chunk.zeros, chunk.kept_codes  # noqa: B018  # computed here, once, and not by every thread at the same time
             found = workers.map(partial(_tally_in_memory, chunk), groups)
             blocks.append(list(itertools.chain.from_iterable(found)))
     else:
-        blocks, pool = _tally_partitions(rows, grid, fixed + _with_cells(pairs, rows, grid))
-    families = [SegmentFamily(label, rows.real, own) for label, own in zip(rows.targets, blocks, strict=True)]
+        blocks, pool = _tally_partitions(rows, grid, fixed + _with_cells(pairs, rows, grid), noise)
+    families = [SegmentFamily(label, rows.real, own, noise) for label, own in zip(rows.targets, blocks, strict=True)]
     return families, pool
 
 
@@ -539,7 +546,7 @@ def _add_counts(one: list[CellCounts], other: list[CellCounts]) -> list[CellCoun
 
 
 def _tally_partitions(
-    rows: AuditRows, grid: SegmentGrid, groups: list[Group]
+    rows: AuditRows, grid: SegmentGrid, groups: list[Group], noise: PooledNoise | None
 ) -> tuple[list[list[SegmentBlock]], Pool | None]:
     """Return the blocks of all groups per audited score, tallied over its partitions, and pooled rows of the first."""
     sizes = [BYTES_PER_TALLY * sum(len(one.cells) for one in group if one.cells is not None) for group in groups]
@@ -547,7 +554,7 @@ def _tally_partitions(
     pool = None
     for batch in batches(groups, sizes, rows.max_result_bytes):
         pool_rows = rows.rows if pool is None else 0
-        work = partial(_tally_pass, batch, real=rows.real, weighted=rows.weighted, pool_rows=pool_rows)
+        work = partial(_tally_pass, batch, noise, real=rows.real, weighted=rows.weighted, pool_rows=pool_rows)
         results = rows.map_reduce(work, _add_tallies)
         pool = results[0][1] or pool
         for own, (more, _) in zip(tallies, results, strict=True):
@@ -556,7 +563,7 @@ def _tally_partitions(
 
 
 def _tally_pass(
-    groups: list[Group], partition: ScorePartition, *, real: bool, weighted: bool, pool_rows: int
+    groups: list[Group], noise: PooledNoise | None, partition: ScorePartition, *, real: bool, weighted: bool, pool_rows: int
 ) -> tuple[list[Tally], Pool | None]:
     """Tally cells of one partition; pool rows of the first audited score if ``pool_rows``, the row count, is not 0."""
     tallies = [[RunningTally(one.shape, one.cells, real=real) for one in group] for group in groups]  # type: ignore[arg-type]
@@ -567,7 +574,7 @@ def _tally_pass(
             if len(running.cells):
                 running.advance(chunk.rows, parent, code)
 
-    for chunk in partition.chunks:
+    for chunk in partition.chunks if noise is None else map(noise.apply, partition.chunks):
         chunk.zeros, chunk.kept_codes  # noqa: B018
         Workers(chunk.threads).map(advance, range(len(groups)))
         if pool_rows and partition.target == 0:

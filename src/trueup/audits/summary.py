@@ -152,7 +152,7 @@ class Pool(NamedTuple):
 def _successive_differences(
     rows: SortedRows, ends: BoolArray, scale: float
 ) -> tuple[FloatArray, tuple[float, float], tuple[float, float]]:
-    """Return the share of each row in the variance of real outcomes, estimated by successive differences as in the test.
+    """Return the share of each row in the variance of real outcomes, estimated by successive differences.
 
     Squared residuals would contain the miscalibration that is tested. What a distinct score contributes is added at its
     last row. Return also mean and variance at the lowest and at the highest score.

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
 HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "sigma", "adjusted p")
+APPROXIMATE = "p-value approximate: fewer than 3,000 rows of a real outcome"
 MAX_NAME_WIDTH = 48
 PERCENT_RATIOS = (0.007, 0.014)  # observed / expected if predictions below 1 are percentages
 
@@ -100,6 +101,8 @@ def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
         possible = is_possible_shift(audit, overall.mde, overall.expected)
         shift = f"a shift of {number(overall.mde, 2)}" if possible else "too few rows: no shift"
         lines.append(f"{shift} over all rows would have been found with 80% power")
+    if audit.approximate and audit.tested:
+        lines.append("p-values are approximate: fewer than 3,000 rows of a real outcome")
     lines += cluster_lines(audit)
     if audit.thin and count_thin:
         has = " has" if audit.thin == 1 else "s have"

@@ -119,6 +119,13 @@ def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
 
 
 @jit
+def detectable_ranges(v: FloatArray, k3: FloatArray, plain: float, skewed: float, out: FloatArray) -> None:
+    """Write `detectable` of each segment to ``out``."""
+    for k in range(out.size):
+        out[k] = detectable(v[k], k3[k], plain, skewed)
+
+
+@jit
 def findings(
     sums: FloatArray, state: FloatArray, z: float, plain: float, skewed: float, power: float, start: int, out: FloatArray
 ) -> None:

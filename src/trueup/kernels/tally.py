@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
 # Columns of the state, one cache line a segment: sums, then the path of the cumulative differences.
 CUM, EXPECTED, VARIANCE, SKEW, HIGH, LOW, RISE, STEP = range(8)
-BINARY_COLUMNS, REAL_COLUMNS = 8, 15
-# Columns of the state for real outcomes: the same places where the meaning is the same, the sums of squares within and
-# between steps, then the step under way, the step before it, and the first one.
-R_CUM, R_EXPECTED, R_WITHIN, R_BETWEEN, R_HIGH, R_LOW, R_STEP = range(7)
-R_COUNT, R_MEAN, R_SS, R_LAST_MEAN, R_LAST_VAR, R_FIRST_MEAN, R_FIRST_VAR, R_STEPS = range(7, 15)
+BINARY_COLUMNS, REAL_COLUMNS = 8, 18
+# Further columns for real outcomes: sums of squares within and between steps, then the current step (count, mean, sum of
+# squares), the step before it, the first one, and the number of steps.
+WITHIN, BETWEEN, COUNT, MEAN, SS, LAST_MEAN, LAST_VAR, FIRST_MEAN, FIRST_VAR, STEPS = range(8, 18)
 # Columns of the weight sums and of the curve sums.
 WEIGHT, WEIGHT2 = range(2)
 CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_RESIDUAL2 = range(6)
@@ -133,59 +132,64 @@ def close(state: FloatArray) -> None:
 @jit
 def _close_step(s: FloatArray) -> None:
     """Add the current step (rows of one score) of a segment to its state ``s``, for real outcomes, and clear the step."""
-    s[R_LOW] = min(s[R_LOW], s[R_CUM])
-    s[R_HIGH] = max(s[R_HIGH], s[R_CUM])
-    variance = s[R_SS] / s[R_COUNT]
-    s[R_WITHIN] += s[R_SS]
-    if s[R_STEPS] == 0:
-        s[R_FIRST_MEAN] = s[R_MEAN]
-        s[R_FIRST_VAR] = variance
+    s[LOW] = min(s[LOW], s[CUM])
+    s[HIGH] = max(s[HIGH], s[CUM])
+    s[RISE] = max(s[RISE], s[CUM] - s[LOW])
+    variance = s[SS] / s[COUNT]
+    s[WITHIN] += s[SS]
+    if s[STEPS] == 0:
+        s[FIRST_MEAN] = s[MEAN]
+        s[FIRST_VAR] = variance
     else:
-        jump = s[R_MEAN] - s[R_LAST_MEAN]
-        s[R_BETWEEN] += variance + s[R_LAST_VAR] + jump * jump
-    s[R_LAST_MEAN] = s[R_MEAN]
-    s[R_LAST_VAR] = variance
-    s[R_STEPS] += 1
-    s[R_COUNT], s[R_MEAN], s[R_SS] = 0.0, 0.0, 0.0
+        jump = s[MEAN] - s[LAST_MEAN]
+        s[BETWEEN] += variance + s[LAST_VAR] + jump * jump
+    s[LAST_MEAN] = s[MEAN]
+    s[LAST_VAR] = variance
+    s[STEPS] += 1
+    s[COUNT], s[MEAN], s[SS] = 0.0, 0.0, 0.0
 
 
 @jit
 def advance_real(
     parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray,
-    w: FloatArray | None, state: FloatArray, sums: FloatArray,
+    w: FloatArray | None, v: FloatArray | None, k3: FloatArray | None, state: FloatArray, sums: FloatArray,
 ) -> None:  # fmt: skip
     """Advance the state of every segment over rows in ascending score order, for real outcomes; arguments as `advance`.
 
-    The state also has sums for the variance by successive differences: mean and sum of squares of e in the current step;
-    over all steps, the sum of squares within steps and of squared jumps from each step to the next.
+    ``v`` and ``k3`` are variance and third cumulant of e by row (`trueup.audits.dispersion`), or None. The state also has
+    sums for the variance by successive differences: mean and sum of squares of e in the current step; over all steps, the
+    sum of squares within steps and of squared jumps from each step to the next.
     """
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
         if k < 0:
             continue
         s = state[uint64(k)]
-        if s[R_STEP] != step[i]:
-            s[R_STEP] = step[i]
-            if s[R_COUNT] > 0:
+        if s[STEP] != step[i]:
+            s[STEP] = step[i]
+            if s[COUNT] > 0:
                 _close_step(s)
-        s[R_CUM] += e[i]
-        s[R_COUNT] += 1.0
-        off = e[i] - s[R_MEAN]
-        s[R_MEAN] += off / s[R_COUNT]
-        s[R_SS] += off * (e[i] - s[R_MEAN])
+        s[CUM] += e[i]
+        s[COUNT] += 1.0
+        off = e[i] - s[MEAN]
+        s[MEAN] += off / s[COUNT]
+        s[SS] += off * (e[i] - s[MEAN])
+        if v is not None and k3 is not None:
+            s[VARIANCE] += v[i]
+            s[SKEW] += k3[i]
         if w is not None:
-            s[R_EXPECTED] += w[i] * p[i]
+            s[EXPECTED] += w[i] * p[i]
             sums[k, WEIGHT] += w[i]
             sums[k, WEIGHT2] += w[i] * w[i]
         else:
-            s[R_EXPECTED] += p[i]
+            s[EXPECTED] += p[i]
 
 
 @jit
 def close_real(state: FloatArray) -> None:
     """Add the last step (rows of one score) of every segment to its state, for real outcomes."""
     for k in range(state.shape[0]):
-        if state[k, R_COUNT] > 0:
+        if state[k, COUNT] > 0:
             _close_step(state[k])
 
 
@@ -201,7 +205,8 @@ def count_rows(parent: Int32Array, code: Int32Array, width: int, slot: Int32Arra
 @jit
 def cross_dense(
     parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int,
-    step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None, real: int | None,
+    step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None, v: FloatArray | None, k3: FloatArray | None,
+    real: int | None,
 ) -> tuple[IntArray, Int32Array, int, FloatArray, FloatArray]:  # fmt: skip
     """Find cells as `find_dense` does; return numbers, row counts, cells with too few rows, states and weight sums.
 
@@ -216,7 +221,7 @@ def cross_dense(
             advance(parent, code, width, slot, step, e, p, w, state, sums)
             close(state)
         else:
-            advance_real(parent, code, width, slot, step, e, p, w, state, sums)
+            advance_real(parent, code, width, slot, step, e, p, w, v, k3, state, sums)
             close_real(state)
     return numbers, rows, thin, state[:-1], sums[:-1]
 
@@ -353,7 +358,8 @@ class SortedRows:
     """Outcome and score of every row, in score order.
 
     ``order`` sorts the input, ``step`` numbers the distinct scores, ``e`` is w (y - p), ``w`` is empty if every weight is
-    1, and ``real`` is true if outcomes are not probabilities.
+    1, and ``real`` is true if outcomes are not probabilities. ``v`` and ``k3`` are the variance and the third cumulant of
+    ``e``, None until a model of the noise is fitted (`trueup.audits.dispersion`), and for probabilities.
     """
 
     order: IntArray
@@ -362,6 +368,8 @@ class SortedRows:
     p: FloatArray
     w: FloatArray
     real: bool
+    v: FloatArray | None = None
+    k3: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.order)
@@ -447,7 +455,7 @@ class Tally:
     """Running sums of some segments over rows in score order: number of rows, state, and sums of weights and their squares.
 
     Two tallies add (``first + second``) if every score of the second lies above every score of the first. The columns of
-    ``state`` are CUM to STEP of this module, or R_CUM to R_STEPS for ``real`` outcomes.
+    ``state`` are CUM to STEP of this module, and up to STEPS for ``real`` outcomes.
     """
 
     rows: IntArray
@@ -494,19 +502,18 @@ class Tally:
         start = a[:, CUM]
         out[:, HIGH] = np.maximum(a[:, HIGH], start + b[:, HIGH])
         out[:, LOW] = np.minimum(a[:, LOW], start + b[:, LOW])
+        leap = start + b[:, HIGH] - a[:, LOW]
+        out[:, RISE] = np.maximum(np.maximum(a[:, RISE], b[:, RISE]), leap)
         if self.real:
             # One more jump, where the two meet.
-            some_a, some_b = a[:, R_STEPS] > 0, b[:, R_STEPS] > 0
-            jump = a[:, R_LAST_MEAN] - b[:, R_FIRST_MEAN]
-            meeting = a[:, R_LAST_VAR] + b[:, R_FIRST_VAR] + jump**2
-            out[:, R_BETWEEN] += np.where(some_a & some_b, meeting, 0.0)
-            for column in (R_FIRST_MEAN, R_FIRST_VAR):
+            some_a, some_b = a[:, STEPS] > 0, b[:, STEPS] > 0
+            jump = a[:, LAST_MEAN] - b[:, FIRST_MEAN]
+            meeting = a[:, LAST_VAR] + b[:, FIRST_VAR] + jump**2
+            out[:, BETWEEN] += np.where(some_a & some_b, meeting, 0.0)
+            for column in (FIRST_MEAN, FIRST_VAR):
                 out[:, column] = np.where(some_a, a[:, column], b[:, column])
-            for column in (R_LAST_MEAN, R_LAST_VAR):
+            for column in (LAST_MEAN, LAST_VAR):
                 out[:, column] = np.where(some_b, b[:, column], a[:, column])
-        else:
-            leap = start + b[:, HIGH] - a[:, LOW]
-            out[:, RISE] = np.maximum(np.maximum(a[:, RISE], b[:, RISE]), leap)
         return Tally(self.rows + other.rows, out, self.weights + other.weights, self.real)
 
 
@@ -539,8 +546,11 @@ class RunningTally:
         if count:
             count_rows(parent, code, width, slot, self.rows)
         w = rows.w if len(rows.w) else None
-        pass_rows = advance_real if self.real else advance
-        pass_rows(parent, code, width, slot, rows.step, rows.e, rows.p, w, self.state, self.weights)
+        if self.real:
+            moments = rows.v, rows.k3
+            advance_real(parent, code, width, slot, rows.step, rows.e, rows.p, w, *moments, self.state, self.weights)
+        else:
+            advance(parent, code, width, slot, rows.step, rows.e, rows.p, w, self.state, self.weights)
 
     def finish(self, *, weighted: bool) -> Tally:
         """Return the tally of all chunks; unless ``weighted``, the row counts are the weights."""
@@ -573,7 +583,9 @@ def cross(
         cells = find_cells(parent, code, shape, min_rows)
         return cells, tally(rows, parent, code, shape, cells)
     w, real = rows.w if len(rows.w) else None, 1 if rows.real else None
-    numbers, counts, thin, state, weights = cross_dense(parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, real)
+    numbers, counts, thin, state, weights = cross_dense(
+        parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, rows.v, rows.k3, real
+    )
     if w is None:
         weights[:] = counts[:, None]
     return Cells(numbers, counts, thin), Tally(counts.astype(np.int64), state, weights, rows.real)

@@ -17,7 +17,7 @@ from trueup.errors import ArgumentError
 from trueup.kernels import tails
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from trueup._types import BoolArray, FloatArray, IntArray
 
@@ -61,23 +61,6 @@ def segment_pvalues(span: FloatArray, rise: FloatArray, variance: FloatArray, sk
 def limit_pvalues(sigma_units: FloatArray) -> FloatArray:
     """Return P(range of Brownian motion > x) for each x = ECCE-R / sigma; it is too small if few events are expected."""
     return segment_pvalues(sigma_units, sigma_units, np.ones(len(sigma_units)), np.zeros(len(sigma_units)))
-
-
-def real_pvalues(sigma_units: FloatArray, rows: NDArray[np.integer]) -> FloatArray:
-    """Return p-values for real outcomes: `limit_pvalues` with Student's t, 2(n-1)/3 degrees of freedom, for the normal."""
-    from scipy.special import stdtr
-
-    x = np.asarray(sigma_units, np.float64)
-    degrees = 2.0 * (np.asarray(rows, np.float64) - 1.0) / 3.0
-    total = np.zeros(len(x))
-    for k in range(1, 60):
-        term = k * stdtr(degrees, -k * x)
-        total += term if k % 2 else -term
-        if (term <= 1e-15 * np.abs(total)).all():
-            break
-    out = np.clip(8.0 * total, 0.0, 1.0)
-    out[x < 0.4] = 1.0
-    return out
 
 
 def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
@@ -136,22 +119,6 @@ def step_down(counts: IntArray, order: IntArray, draws: int) -> FloatArray:
     out = np.empty(len(order))
     out[order] = np.maximum.accumulate((1.0 + counts) / (draws + 1.0)) if len(order) else 0.0
     return out
-
-
-def detectable_real(rows: NDArray[np.integer], level: float) -> FloatArray:
-    """Return per row count in ``rows`` the smallest ECCE-R, in units of noise, with `real_pvalues` at most ``level``."""
-    n = np.asarray(rows, np.float64)
-    if not len(n):
-        return np.empty(0)
-    grid = np.unique(np.round(np.geomspace(max(n.min(), 2.0), max(n.max(), 3.0), 40)))
-    low, high = np.zeros(len(grid)), np.full(len(grid), 1e4)
-    for _ in range(70):
-        middle = 0.5 * (low + high)
-        enough = real_pvalues(middle, grid.astype(np.int64)) <= level
-        high = np.where(enough, middle, high)
-        low = np.where(enough, low, middle)
-    # Nearly linear in 1/n; np.interp requires ascending positions.
-    return np.asarray(np.interp(-1.0 / n, -1.0 / grid, high))
 
 
 def likely_root(squares: FloatArray | float, largest: FloatArray | float, failing: float) -> FloatArray:

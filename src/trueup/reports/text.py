@@ -72,6 +72,8 @@ def summary_of(audit: Audit) -> AuditSummary | None:
 
 def verdict_statement(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> str:
     """Return how many segments are miscalibrated, at which level, without naming the worst."""
+    if audit.untestable:
+        return f"not testable: {audit.untestable}"
     if not audit.tested:
         return f"nothing could be tested: no {vocabulary.segment} has {min_tested_rows(audit):,} {vocabulary.rows}"
     start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
@@ -85,6 +87,8 @@ def _significance(audit: Audit) -> str:
 
 def summarize(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> str:
     """Describe the result: number of findings, segment with the strongest evidence, segment with the largest error."""
+    if audit.untestable:
+        return f"Not testable: {audit.untestable}."
     if not audit.tested:
         return f"No {vocabulary.segment} has {min_tested_rows(audit):,} {vocabulary.rows}."
     worst = audit.finding(0)
@@ -163,6 +167,8 @@ class NextStep(NamedTuple):
 
 def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> NextStep:
     """Recommend a step after one audit: fit a correction, collect more rows, or nothing."""
+    if audit.untestable:
+        return NextStep(f"Next: collect more {vocabulary.rows}: {audit.untestable}.")
     if not audit.tested:
         least = f"{min_tested_rows(audit):,}"
         return NextStep(

@@ -1,0 +1,325 @@
+"""The noise of real outcomes: the variance and third cumulant of every row, estimated from the residuals of all rows.
+
+The variance of one segment, estimated from its own rows, is too small whenever it happens to lack the large outcomes that
+skewed noise produces rarely. So the variance is pooled: it is a function of the score, estimated in score bins of all rows,
+times a factor for categories that vary more than others. Bins and categories need only sums, which add over partitions.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trueup.audits.segments import AuditRows, ScorePartition, SegmentGrid, SortedChunk, batches
+from trueup.kernels import tails
+from trueup.kernels import tally as sums
+from trueup.metrics import inference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from trueup._types import FloatArray
+    from trueup.kernels.tally import SortedRows, Tally
+
+    ScoreRange = tuple[int, float, int, float]  # rows, sum of residuals, non-zero outcomes and lowest score
+
+ROWS_PER_BIN, MAX_BINS = 150, 30
+MIN_NONZERO = 10  # outcomes other than zero in a score bin; bins with fewer are merged
+MIN_NONZERO_ROWS = 30  # in all, if most outcomes are zero; with fewer, nothing is testable
+ROWS_PER_COARSE_BIN, MAX_COARSE_BINS = 1000, 8
+LOW_FLOOR, HIGH_FLOOR = 0.25, 0.5  # of the variance beyond the outer bins, as shares of the variance in them
+MIN_SLOPE_BINS = 4
+MAX_SLOPE = 2.0
+BIN_ROWS, BIN_NONZERO, BIN_SCORE, BIN_RESIDUAL, BIN_SQUARE = range(5)
+LEVEL_ROWS, LEVEL_RESIDUAL, LEVEL_EXPECTED, LEVEL_SQUARE, LEVEL_VARIANCE, LEVEL_VARIANCE2 = range(6)
+BYTES_PER_LEVEL = 8 * 6
+
+
+@dataclass(frozen=True, eq=False)
+class PooledNoise:
+    """A model of the noise of real outcomes.
+
+    Attributes
+    ----------
+    score, mean, variance : ndarray
+        Mean score, mean residual and variance of the residuals of each score bin, in ascending order of the score.
+    skewness, kurtosis : float
+        Third and fourth standardised cumulants of the residuals.
+    slope : float
+        Lower limit of the slope of the log variance on the log score, 0 to 2: about 1 for counts, 2 for amounts.
+    factors : tuple of ndarray
+        Per segment column, the factor of the variance of each level, at least 1.
+    reason : str
+        Why no segment can be tested; empty if segments can be.
+    """
+
+    score: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    skewness: float = 0.0
+    kurtosis: float = 0.0
+    slope: float = 0.0
+    factors: tuple[FloatArray, ...] = ()
+    reason: str = ""
+
+    def row_variance(self, p: FloatArray) -> FloatArray:
+        """Return the variance of the outcome at scores ``p``: linear between the bins, and beyond them with a floor."""
+        c, v = self.score, self.variance
+        out = np.interp(p, c, v)
+        if len(c) > 1:
+            # Scores are sorted, so that those beyond the outer bins are slices.
+            low, high = np.searchsorted(p, c[0]), np.searchsorted(p, c[-1], side="right")
+            below, above = (v[1] - v[0]) / (c[1] - c[0]), (v[-1] - v[-2]) / (c[-1] - c[-2])
+            out[:low] = np.maximum(v[0] + (p[:low] - c[0]) * below, LOW_FLOOR * v[0])
+            out[high:] = np.maximum(v[-1] + (p[high:] - c[-1]) * above, HIGH_FLOOR * v[-1])
+        return out
+
+    def apply(self, chunk: SortedChunk) -> SortedChunk:
+        """Return the rows with variance and third cumulant of w (y - p): w^2 sigma^2 f, and that to the power 1.5 times g3.
+
+        f is the largest factor of the row's levels.
+        """
+        rows = chunk.rows
+        v = self.row_variance(rows.p)
+        if len(rows.w):
+            v *= rows.w**2
+        largest = np.ones(len(rows))
+        for factor, codes in zip(self.factors, chunk.codes, strict=True):
+            if (factor > 1).any():
+                # The last entry is for rows in no level, whose code is -1.
+                np.maximum(largest, np.append(factor, 1.0)[codes], out=largest)
+        v *= largest
+        return replace(chunk, rows=replace(rows, v=v, k3=self.skewness * v * np.sqrt(v)))
+
+    def deviation(self, tally: Tally) -> FloatArray:
+        """Return sd(sum w (y - p)) of each segment: the larger of the modelled one and that by successive differences."""
+        return np.asarray(np.sqrt(np.fmax(tally.state[:, sums.VARIANCE], difference_variance(tally))))
+
+    def pvalues(self, tally: Tally) -> FloatArray:
+        """Return the p-value of each segment: the larger of the default one with V and K3 of the model, and F(x sqrt(h/D)).
+
+        D is the variance by successive differences. Large outcomes that a segment lacks by chance are part of V, those that
+        it has by chance are part of D; h = max(1, observed / expected)^slope, if the differences rise, keeps a higher mean
+        from hiding itself by its own noise.
+        """
+        state, x = tally.state, tally.span
+        modelled = inference.segment_pvalues(x, state[:, sums.RISE], state[:, sums.VARIANCE], state[:, sums.SKEW])
+        d = difference_variance(tally)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rises = (state[:, sums.RISE] >= x * (1.0 - 1e-9)) & (tally.expected > 0)
+            h = np.where(rises, np.maximum(1.0, 1.0 + tally.residual / tally.expected), 1.0) ** self.slope
+            own = inference.limit_pvalues(np.where(d > 0, x * np.sqrt(h / d), 0.0))
+        own[d == 0] = np.where(x[d == 0] > 0, 0.0, 1.0)
+        return np.maximum(modelled, own)
+
+    def detectable(self, tally: Tally, level: float) -> FloatArray:
+        """Return the smallest range whose p-value is at most ``level``, in the direction of the skewness."""
+        plain, skewed = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
+        out = np.empty(len(tally))
+        tails.detectable_ranges(tally.state[:, sums.VARIANCE], tally.state[:, sums.SKEW], plain, skewed, out)
+        return np.fmax(out, plain * np.sqrt(difference_variance(tally)))
+
+
+def difference_variance(tally: Tally) -> FloatArray:
+    """Return the variance of sum w (y - p) by successive differences in score order, averaged over all orders within ties.
+
+    n / (n-1) [sum_j SS_j + 1/2 sum_j (V_j + V_{j+1} + (m_j - m_{j+1})^2)] over distinct scores j, with mean m_j, sum of
+    squares SS_j and variance V_j of w (y - p) (von Neumann 1941 without ties). NaN for fewer than two rows.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        stretch = np.where(tally.rows > 1, tally.rows / (tally.rows - 1.0), np.nan)
+    return np.asarray(stretch * (tally.state[:, sums.WITHIN] + 0.5 * tally.state[:, sums.BETWEEN]))
+
+
+def fit_pooled_noise(rows: AuditRows, grid: SegmentGrid) -> PooledNoise:
+    """Estimate the noise of real outcomes in three passes over the rows (`partitions.NOISE_PASSES`)."""
+    ranges = rows.map_reduce(_range_pass, operator.or_)[0]
+    first, offsets = 0, {}
+    for number in sorted(ranges):
+        offsets[number] = first
+        first += ranges[number][0]
+    centre = sum(residual for _, residual, _, _ in ranges.values()) / rows.rows
+    nonzero = sum(count for _, _, count, _ in ranges.values())
+    positive = min(lowest for *_, lowest in ranges.values()) > 0
+    if nonzero < min(MIN_NONZERO_ROWS, rows.rows / 2):
+        reason = f"only {nonzero} outcomes are not zero, too few to estimate their noise"
+        return PooledNoise(np.zeros(1), np.zeros(1), np.zeros(1), factors=_no_factors(grid), reason=reason)
+    bins = int(np.clip(rows.rows // ROWS_PER_BIN, 1, MAX_BINS))
+    by_bin = rows.map_reduce(partial(_bin_pass, offsets, rows.rows, bins, centre), np.add)[0]
+    n, _, score, residual, square = merge_bins(by_bin).T
+    mean = residual / n
+    variance = np.maximum(square - n * mean**2, 0.0) / np.maximum(n - 1, 1)
+    noise = PooledNoise(score / n, mean + centre, variance)
+    slope = variance_slope(noise.score, noise.variance) if positive else 0.0
+    return _fit_shape(replace(noise, slope=slope), rows, grid)
+
+
+def _no_factors(grid: SegmentGrid) -> tuple[FloatArray, ...]:
+    return tuple(np.ones(len(counts)) for counts in grid.counts)
+
+
+def _fit_shape(noise: PooledNoise, rows: AuditRows, grid: SegmentGrid) -> PooledNoise:
+    """Return the noise with skewness, kurtosis and factors of levels; columns with many levels take several passes."""
+    coarse = int(np.clip(rows.rows // ROWS_PER_COARSE_BIN, 1, MAX_COARSE_BINS))
+    sizes = [BYTES_PER_LEVEL * len(counts) for counts in grid.counts]
+    powers: FloatArray | None = None
+    levels: list[FloatArray] = []
+    for batch in batches(range(len(sizes)), sizes, rows.max_result_bytes) or [[]]:
+        work = partial(_shape_pass, noise, coarse, batch, [len(grid.counts[column]) for column in batch])
+        first, *more = rows.map_reduce(work, _add_arrays)[0]
+        powers = first if powers is None else powers
+        levels += more
+    assert powers is not None
+    skewness, kurtosis = standardised_cumulants(powers)
+    factors = tuple(level_factors(one, kurtosis, noise.slope, grid.min_rows) for one in levels)
+    return replace(noise, skewness=skewness, kurtosis=kurtosis, factors=factors)
+
+
+# Passes over the rows
+
+
+def _residuals(rows: SortedRows) -> FloatArray:
+    return rows.e / rows.w if len(rows.w) else rows.e
+
+
+def _is_nonzero(rows: SortedRows) -> FloatArray:
+    """Return 1 for rows whose outcome is not zero, else 0."""
+    zero = -rows.p * rows.w if len(rows.w) else -rows.p
+    return np.asarray(rows.e != zero, np.float64)
+
+
+def _range_pass(partition: ScorePartition) -> dict[int, ScoreRange]:
+    """Return, by partition number: rows, the sum of their residuals, their non-zero outcomes, and their lowest score."""
+    count, residual, nonzero, lowest = 0, 0.0, 0, np.inf
+    for chunk in partition.chunks:
+        count += len(chunk.rows)
+        residual += float(_residuals(chunk.rows).sum())
+        nonzero += int(_is_nonzero(chunk.rows).sum())
+        lowest = min(lowest, float(chunk.rows.p[0]))
+    return {partition.number: (count, residual, nonzero, lowest)}
+
+
+def _bin_pass(offsets: dict[int, int], total: int, bins: int, centre: float, partition: ScorePartition) -> FloatArray:
+    """Return sums of rows by score bin, columns BIN_...: bins of equal counts, but rows of equal score share a bin.
+
+    ``offsets`` has the number of rows with lower scores, by partition number; residuals are relative to ``centre``.
+    """
+    by_bin = np.zeros((bins, 5))
+    rank = offsets[partition.number]
+    last, start = np.nan, rank  # score and rank of the first row of the step under way
+    for chunk in partition.chunks:
+        rows = chunk.rows
+        first = np.flatnonzero(np.diff(rows.step, prepend=rows.step[:1] - 1))
+        ranks = rank + first
+        if rows.p[0] == last:  # a score continues from the chunk before
+            ranks[0] = start
+        place = np.repeat(ranks * bins // total, np.diff(first, append=len(rows)))
+        e = _residuals(rows) - centre
+        for column, values in enumerate((None, _is_nonzero(rows), rows.p, e, e * e)):
+            by_bin[:, column] += np.bincount(place, values, bins)
+        rank += len(rows)
+        last, start = rows.p[-1], int(ranks[-1])
+    return by_bin
+
+
+def _shape_pass(
+    noise: PooledNoise, coarse: int, columns: Sequence[int], sizes: Sequence[int], partition: ScorePartition
+) -> list[FloatArray]:
+    """Return sums of powers 0 to 4 of standardised residuals by coarse bin; per column, sums by level (LEVEL_...)."""
+    out = [np.zeros((coarse, 5)), *(np.zeros((size, 6)) for size in sizes)]
+    edges = 0.5 * (noise.score[1:] + noise.score[:-1])
+    for chunk in partition.chunks:
+        rows = chunk.rows
+        variance = noise.row_variance(rows.p)
+        off = _residuals(rows) - np.interp(rows.p, noise.score, noise.mean)
+        z = np.divide(off, np.sqrt(variance), out=np.zeros(len(rows)), where=variance > 0)
+        place = np.searchsorted(edges, rows.p, side="right") * coarse // len(noise.score)
+        for power, values in enumerate(_powers(z)):
+            out[0][:, power] += np.bincount(place, values, coarse)
+        v = variance * rows.w**2 if len(rows.w) else variance
+        expected = rows.p * rows.w if len(rows.w) else rows.p
+        for by_level, column in zip(out[1:], columns, strict=True):
+            codes = chunk.codes[column]
+            inside = slice(None) if (codes >= 0).all() else codes >= 0
+            for name, values in enumerate((np.ones(len(rows)), rows.e, expected, rows.e**2, v, v**2)):
+                by_level[:, name] += np.bincount(codes[inside], values[inside], len(by_level))
+    return out
+
+
+def _powers(z: FloatArray) -> Iterator[FloatArray]:
+    power = np.ones(len(z))
+    for _ in range(5):
+        yield power
+        power = power * z
+
+
+def _add_arrays(one: list[FloatArray], other: list[FloatArray]) -> list[FloatArray]:
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+# Estimates from sums
+
+
+def merge_bins(by_bin: FloatArray) -> FloatArray:
+    """Merge neighbouring score bins until each has MIN_NONZERO outcomes other than zero; ``by_bin``: see `_bin_pass`.
+
+    Where most outcomes are zero (claims, rare counts), a bin with few others would have nearly no variance by chance.
+    """
+    merged = [np.zeros(by_bin.shape[1])]
+    for row in by_bin:
+        if merged[-1][BIN_NONZERO] >= MIN_NONZERO:
+            merged.append(np.zeros(by_bin.shape[1]))
+        merged[-1] = merged[-1] + row
+    if merged[-1][BIN_NONZERO] < MIN_NONZERO and len(merged) > 1:
+        rest = merged.pop()
+        merged[-1] = merged[-1] + rest
+    return np.array(merged)
+
+
+def variance_slope(score: FloatArray, variance: FloatArray) -> float:
+    """Return the slope of the log variance on the log of positive scores less its standard error, from 0 to MAX_SLOPE.
+
+    It is 0 unless at least MIN_SLOPE_BINS bins have a variance.
+    """
+    some = variance > 0
+    if some.sum() < MIN_SLOPE_BINS:
+        return 0.0
+    x, y = np.log(score[some]), np.log(variance[some])
+    x, y = x - x.mean(), y - y.mean()
+    slope = (x @ y) / (x @ x)
+    error = np.sqrt(np.sum((y - slope * x) ** 2) / (len(x) - 2) / (x @ x))
+    return float(np.clip(slope - error, 0.0, MAX_SLOPE))
+
+
+def standardised_cumulants(powers: FloatArray) -> tuple[float, float]:
+    """Return skewness and excess kurtosis over all bins, each bin standardised; ``powers``: sums of z^0 to z^4 by bin."""
+    powers = powers[powers[:, 0] > 0]
+    n, first, second, third, fourth = powers.T
+    m = first / n
+    variance = second / n - m**2
+    some = variance > 1e-12 * (second / n)
+    n, m, second, third, fourth, scale = (column[some] for column in (n, m, second, third, fourth, np.sqrt(variance)))
+    if not len(n):
+        return 0.0, 0.0
+    skewness = (third - 3 * m * second + 2 * n * m**3) / scale**3
+    kurtosis = (fourth - 4 * m * third + 6 * m**2 * second - 3 * n * m**4) / scale**4
+    return float(skewness.sum() / n.sum()), float(kurtosis.sum() / n.sum() - 3.0)
+
+
+def level_factors(by_level: FloatArray, kurtosis: float, slope: float, min_rows: int) -> FloatArray:
+    """Return the factor of the variance of each level of a column, at least 1; 1 for levels that are not tested.
+
+    With Q = sum u^2 - (sum u)^2 / n, V the sum of modelled variances, h = max(1, observed / expected)^slope, the excess
+    that a rise of the mean explains, and se the standard error of Q / V, the factor is max(1, Q / (V h) - se).
+    """
+    n, residual, expected, square, variance, variance2 = by_level.T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rise = np.where(expected > 0, np.maximum(1.0, 1.0 + residual / expected), 1.0) ** slope
+        error = np.sqrt(np.maximum(variance2 * (kurtosis + 2.0) / variance**2, 2.0 / n))
+        excess = (square - residual**2 / n) / (variance * rise) - error
+    usable = (n >= max(min_rows, 2)) & (variance > 0)
+    return np.where(usable, np.maximum(1.0, np.nan_to_num(excess, nan=1.0)), 1.0)

@@ -1,0 +1,155 @@
+"""The noise of real outcomes: its estimates, the p-values that follow, false alarms and power."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import trueup as tu
+import twins
+from trueup.audits import dispersion
+
+ROLES = {"outcome": "y", "prediction": "p", "task": "regression"}
+NOISE = {
+    "normal": lambda random, mean: mean + random.normal(size=len(mean)),
+    "gamma": lambda random, mean: mean * random.gamma(2, 0.5, len(mean)),
+    "lognormal": lambda random, mean: mean * np.exp(1.5 * random.normal(size=len(mean)) - 1.125),
+    "claims": lambda random, mean: (random.random(len(mean)) < 0.1) * 10 * mean * random.gamma(2, 0.5, len(mean)),
+    "counts": lambda random, mean: random.poisson(0.05 * mean) * 20.0,
+    "rare counts": lambda random, mean: random.poisson(0.004 * mean) * 250.0,
+}
+
+
+def _simulate(random, noise, n=6000, groups=75, error=None):
+    """Return calibrated predictions of positive means with ``noise``; ``error``: factor of the mean by group."""
+    group, kind = random.integers(0, groups, n), random.integers(0, 4, n)
+    mean = np.exp(0.5 * random.normal(size=n) + 0.2 * kind)
+    truth = mean if error is None else mean * error(group, kind)
+    return {"group": group, "kind": kind, "p": mean, "y": NOISE[noise](random, truth)}
+
+
+def _audit(data, **options):
+    return tu.audit(data, **ROLES, categorical=["group", "kind"], **options)
+
+
+@pytest.mark.parametrize("noise", ["gamma", "claims", "normal"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_p_values_equal_their_definition(noise, weighted):
+    random = np.random.default_rng(1)
+    data = _simulate(random, noise, n=1500, groups=5)
+    data["y"] = np.where(data["kind"] == 2, 3 * data["y"] - 2 * data["p"], data["y"])  # a category that varies more
+    w = random.lognormal(0, 0.5, 1500) if weighted else None
+    if weighted:
+        data["w"] = w
+    if noise == "normal":
+        data["p"], data["y"] = data["p"].round(1) - 1, data["y"] - 1  # ties and negative scores
+    audit = _audit(data, weight="w" if weighted else None)
+    v, k3, slope = twins.pooled_noise(data["y"], data["p"], w, [data["group"], data["kind"]], 50)
+    assert (slope > 1) == (noise != "normal")
+    for segment, keep in [
+        ("all rows", np.ones(1500, bool)),
+        ("kind=2", data["kind"] == 2),
+        ("group=3 & kind=1", (data["group"] == 3) & (data["kind"] == 1)),
+    ]:
+        own = None if w is None else w[keep]
+        expected = twins.real_pvalue(data["y"][keep], data["p"][keep], own, v[keep], k3[keep], slope)
+        assert audit[segment].p_value == pytest.approx(expected, rel=1e-6)
+        differences = twins.real_noise(data["y"][keep], data["p"][keep], own)
+        scale = max(math.sqrt(v[keep].sum()), differences)
+        assert audit[segment].sigma == pytest.approx(twins.span(data["y"][keep], data["p"][keep], own) / scale)
+
+
+def test_score_bins_with_few_outcomes_other_than_zero_are_merged():
+    nonzero = np.array([4.0, 7, 0, 12, 3, 1, 2])
+    sums = np.column_stack([np.full(7, 100.0), nonzero, *np.zeros((3, 7))])
+    merged = dispersion.merge_bins(sums)
+    assert merged[:, 0].tolist() == [200, 500]
+    assert merged[:, 1].tolist() == [11, 18]
+    assert dispersion.merge_bins(sums[:2, :])[:, 1].tolist() == [11]
+    assert dispersion.merge_bins(sums[:1, :])[:, 1].tolist() == [4]
+
+
+def test_the_slope_of_the_variance_is_that_of_its_logarithm():
+    score = np.array([1.0, 2, 4, 8])
+    assert dispersion.variance_slope(score, 3 * score**1.5) == pytest.approx(1.5)
+    assert dispersion.variance_slope(score, score**3) == 2.0
+    assert dispersion.variance_slope(score, 1 / score) == 0.0
+    assert dispersion.variance_slope(score, np.array([1.0, 2, 0, 8])) == 0.0  # too few bins
+
+
+def test_cumulants_are_standardised_within_bins():
+    random = np.random.default_rng(0)
+    values = [random.exponential(2.0, 40) + 5, random.normal(size=30)]
+    powers = np.array([[np.sum(z**k) for k in range(5)] for z in values])
+    z = np.concatenate([(v - v.mean()) / v.std() for v in values])
+    assert dispersion.standardised_cumulants(powers) == pytest.approx((np.mean(z**3), np.mean(z**4) - 3))
+    assert dispersion.standardised_cumulants(np.zeros((2, 5))) == (0.0, 0.0)
+
+
+def test_a_level_that_varies_more_has_a_factor_and_a_rise_of_its_mean_does_not():
+    # Columns: rows, sum u, sum w p, sum u^2, V, sum of squared variances.
+    plain, varied, higher, small = (
+        [100, 0, 200, 110, 100, 100],
+        [100, 0, 200, 400, 100, 100],
+        [100, 200, 200, 800, 100, 100],
+        [9, 0, 18, 90, 9, 9],
+    )
+    factors = dispersion.level_factors(np.array([plain, varied, higher, small], float), 0.0, 2.0, 10)
+    # h of the third level is (1 + 200/200)^2 = 4 and Q = 800 - 400: no factor.
+    assert factors.tolist() == pytest.approx([1.0, 4 - math.sqrt(0.02), 1.0, 1.0])
+
+
+def test_most_outcomes_zero_and_few_others_are_not_testable():
+    random = np.random.default_rng(0)
+    data = {"p": np.full(3000, 0.01), "y": (np.arange(3000) < 29).astype(float), "g": random.choice(["a", "b"], 3000)}
+    audit = tu.audit(data, **ROLES)
+    reason = "only 29 outcomes are not zero, too few to estimate their noise"
+    assert (audit.tested, audit.miscalibrated) == (0, False)
+    assert audit.verdict == f"not testable: {reason}"
+    assert audit["g=a"].note == f"not testable: {reason}"
+    data["y"][29] = 1.0
+    assert tu.audit(data, **ROLES).tested == 3
+
+
+@pytest.mark.parametrize("noise", NOISE)
+def test_the_false_alarm_rate_of_real_outcomes_is_at_most_alpha(noise):
+    repetitions = 50
+    alarms = sum(_audit(_simulate(np.random.default_rng(seed), noise)).miscalibrated for seed in range(repetitions))
+    assert alarms / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
+
+
+def test_categories_of_different_variance_raise_no_false_alarms():
+    repetitions, alarms = 50, 0
+    for seed in range(repetitions):
+        random = np.random.default_rng(seed)
+        data = _simulate(random, "normal")
+        data["y"] = data["p"] + (random.exponential(size=6000) - 1) * np.array([1, 1, 1, 4])[data["kind"]]
+        alarms += _audit(data).miscalibrated
+    assert alarms / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
+
+
+def test_normal_noise_is_tested_with_the_power_of_its_own_variance():
+    # The test of a segment by its own differences is valid for normal noise: the pooled test must not find less.
+    repetitions, level, found, alone = 40, 1e-4, 0, 0
+    for seed in range(repetitions):
+        random = np.random.default_rng(seed)
+        data = _simulate(random, "normal")
+        keep = data["group"] == 0
+        data["y"] += 0.65 * keep
+        finding = _audit(data, depth=1)["group=0"]
+        found += finding.p_value <= level
+        y, p = data["y"][keep], data["p"][keep]
+        alone += twins.range_tail(twins.span(y, p) / twins.real_noise(y, p)) <= level
+    assert 0.5 < alone / repetitions < 0.95
+    assert found >= alone - 3
+
+
+def test_a_higher_mean_of_skewed_outcomes_is_found():
+    found = 0
+    for seed in range(20):
+        data = _simulate(np.random.default_rng(seed), "gamma", error=lambda group, _: np.where(group == 0, 1.7, 1.0))
+        finding = _audit(data, depth=1)["group=0"]
+        found += finding.p_adjusted <= 0.05
+    assert found >= 14
