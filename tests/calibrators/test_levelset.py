@@ -237,7 +237,7 @@ def test_calibrated_scores_are_left_unchanged():
     kept, repetitions = 0, 24
     for seed in range(repetitions):
         data = population(1500, seed, levels=(4, 3))
-        fix = tu.LSBoost("prediction", ["c0", "c1"], min_rows=200).fit(data, data["outcome"])
+        fix = tu.LSBoost("prediction", ["c0", "c1"], min_rows=200, threads=1).fit(data, data["outcome"])
         if fix.history_.chosen:
             kept += 1
         else:

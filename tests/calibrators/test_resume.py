@@ -37,6 +37,7 @@ def mcgrad(task="binary", **own):
         "features": FEATURES,
         "trees": 6,
         "stopping": tu.CrossValidation(3, patience=9),
+        "threads": 1,
     }
     return tu.MCGrad(**parameters | {"rounds": 3} | kind | own)
 

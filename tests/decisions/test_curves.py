@@ -463,7 +463,7 @@ def population(random, score, truth):
 @pytest.mark.parametrize(
     ("shape", "kind", "target", "rows"),
     [
-        ("calibrated", "roc", "rows", 200), ("calibrated", "pr", "population", 200), ("too sure", "pr", "rows", 400),
+        ("calibrated", "roc", "rows", 150), ("calibrated", "pr", "population", 150), ("too sure", "pr", "rows", 400),
         ("too sure", "roc", "population", 400), ("tied", "roc", "rows", 1000), ("tied", "pr", "rows", 600),
         ("tied", "roc", "population", 600), ("tied", "pr", "population", 1000),
     ],
