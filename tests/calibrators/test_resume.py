@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,11 @@ from trueup.errors import ArgumentError, FileError
 
 PREDICTIONS = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl"]}
 ROWS = 400
+
+
+@pytest.fixture(autouse=True)
+def _quick_writes(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def mcgrad(task="binary", **own):
