@@ -4,8 +4,8 @@
 
 A category with 5% of 20,000 rows among some 400 segments must be the worst finding (or a refinement of it) with adjusted
 p < 1e-6; a two-way interaction with 2% of 100,000 rows must be found at depth 2. Prevalence 5%, 20% and 50%. Beside the
-first stands what hardly any test could beat: the exact tail probability of the planted segment's number of events, known
-to be the one to look at, times the number of segments.
+first stands a reference: the exact tail probability of the planted segment's number of events, known to be the one to look
+at, times the number of segments. All planted errors are upward shifts of a mean; the figures say nothing about others.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trueup.decisions as td
-from trueup.decisions.evidence import quantile
+from trueup.decisions.evidence import UnlabelledRows, mean_errors, post_stratify, quantile
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import likely_root
+from trueup.metrics.inputs import Scored
 
 
 def spread(errors, largest, failing):
@@ -58,16 +59,17 @@ def test_target_population_gives_the_cost_per_row():
     p, labelled = random.beta(1, 3, 400), random.beta(1, 3, 300)
     y = (random.random(300) < labelled).astype(float)
     result = td.expected_cost(p, ERRORS, 0.2, (y, labelled), target="population")
-    each = np.where(p >= 0.2, 1 - p, 5 * p)
-    e = np.where(labelled >= 0.2, -1, 5) * (y - labelled)
-    z, tau = quantile(0.05), spread(e, 5.0, 0.05) / math.sqrt(300)
-    # The expected cost of a row lies between 0 and 1, which limits its distance from the mean.
-    s = spread(each - each.mean(), max(each.mean(), 1 - each.mean()), 0.05) / math.sqrt(400)
-    assert result.estimate == pytest.approx(each.mean() + e.mean())
-    assert result.half_widths == {
-        "sampling": pytest.approx(z * s / math.sqrt(400)), "calibration": pytest.approx(z * tau / math.sqrt(300)),
-    }  # fmt: skip
-    assert result.high - result.estimate == pytest.approx(z * math.sqrt(s**2 / 400 + tau**2 / 300))
+    rows = UnlabelledRows(p, np.ones(400))
+    weight = post_stratify(Scored(y, labelled, np.ones(300)), rows).w
+    e, moved = np.where(labelled >= 0.2, -1, 5) * (y - labelled), mean_errors(Scored(y, labelled, np.ones(300)), rows)
+    each, corrected = np.where(p >= 0.2, 1 - p, 5 * p), np.where(p >= 0.2, 1 - p - moved, 5 * (p + moved))
+    assert result.estimate == pytest.approx(each.mean() + e @ weight / weight.sum())
+    z, tau = quantile(0.05), spread(e * weight, 5.0 * weight.max(), 0.05) / weight.sum()
+    # The expected cost of a row lies within these limits, and so does its distance from the mean.
+    most = max(5 * min(0.2 + moved.max(), 1) - result.estimate, result.estimate)
+    s = spread(corrected - result.estimate, most, 0.05) / 400
+    assert result.half_widths == {"sampling": pytest.approx(z * s), "calibration": pytest.approx(z * tau)}
+    assert result.high - result.estimate == pytest.approx(z * math.hypot(s, tau))
 
 
 @given(
@@ -183,7 +185,9 @@ def test_level_close_to_one_gives_the_possible_range(target):
 
 def test_repr_of_a_single_row():
     assert "of 1 row, " in repr(td.expected_cost([0.3], ERRORS, 0.2, ([1], [0.3])))
-    assert repr(td.expected_cost([0.3], ERRORS, 0.2, ([1], [0.3]))).endswith("1 labelled row)>")
+    assert repr(td.expected_cost([0.3], ERRORS, 0.2, ([1], [0.3]))).endswith(
+        "1 labelled row, if nothing has changed since)>"
+    )
 
 
 # Coverage of intervals
@@ -238,8 +242,8 @@ def test_sampling_variance_includes_the_corrections_of_segments():
     each = np.array([0.1, 0.1, 0.1, 0.9, 0.9])
     mean = each.mean()
     assert result.estimate == pytest.approx(mean)
-    # Scores from .2 on cost 0 to .8, those below 0 to 1; with the corrections, -.4 to 1.4.
-    s = spread(each - mean, max(1.4 - mean, mean + 0.4), 0.05) / math.sqrt(5)
+    # Scores from .2 on are moved by -.4 to .4, and then cost 0 to 1; those below cost 0 to 5 (.2 + .4).
+    s = spread(each - mean, 3 - mean, 0.05) / math.sqrt(5)
     assert result.half_widths["sampling"] == pytest.approx(quantile(0.05) * s / math.sqrt(5))
 
 
@@ -251,11 +255,16 @@ def test_sampling_variance_of_weighted_segments_is_that_of_row_costs():
     result = td.expected_cost(
         p, ERRORS, 0.2, td.Labelled(y, lp, segments=own), weight=w, segments=segment, target="population"
     )
-    added = {name: np.mean((np.where(lp >= 0.2, -1, 5) * (y - lp))[own == name]) for name in ("a", "b")}
-    shift = np.where(segment == "a", added["a"], added["b"])
-    each = np.where(p >= 0.2, 1 - p, 5 * p) + shift
-    mean = float(w @ each / w.sum())
-    most = w.max() * max(max(abs(one - mean), abs(1 + one - mean)) for one in added.values())
+    g, added, most = p.copy(), 0.0, 0.0
+    for name in ("a", "b"):
+        known, here = Scored(y[own == name], lp[own == name], np.ones(200)), segment == name
+        rows = UnlabelledRows(p[here], w[here])
+        weight, moved = post_stratify(known, rows).w, mean_errors(known, rows)
+        added += w[here].sum() * np.average(np.where(known.p >= 0.2, -1, 5) * (known.y - known.p), weights=weight)
+        g[here] += moved
+        most = max(most, 5 * min(0.2 + moved.max(), 1))
+    mean = float(w @ np.where(p >= 0.2, 1 - p, 5 * p) + added) / w.sum()
+    each, most = np.where(p >= 0.2, 1 - g, 5 * g), w.max() * max(most - mean, mean)
     assert result.estimate == pytest.approx(mean)
     assert result.half_widths["sampling"] == pytest.approx(quantile(0.05) * spread(w * (each - mean), most, 0.05) / w.sum())
 

@@ -89,8 +89,8 @@ def test_sampling_with_a_bound_is_the_range_of_brownian_motion():
 def test_residuals_of_labelled_rows_determine_the_label_noise():
     # The variance of one residual, over 100 rows and over 400: twice the spread, whatever the scores.
     random = np.random.default_rng(15)
-    p, f = random.random(100), random.random(400)
-    result = tu.decisions.expected_roc(p, (random.random(400) < 0.5, f))
+    p = random.random(100)
+    result = tu.decisions.expected_roc(p, (random.random(400) < 0.5, np.repeat(p, 4)))
     assert result.half_widths["label noise"] == pytest.approx(2 * result.half_widths["calibration"])
 
 

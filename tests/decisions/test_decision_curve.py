@@ -87,10 +87,10 @@ def test_intervals_equal_those_of_paired_differences():
         gain = y - (1 - y) * odds
         every = {
             "alone": ((p >= at) * gain, curve.benefit["a"], curve.low["a"], curve.high["a"], -odds, 1),
-            "paired": (((q >= at) * 1.0 - (p >= at)) * gain, *curve.difference["b"], -max(odds, 1), max(odds, 1)),
+            "paired": (((q >= at) * 1.0 - (p >= at)) * gain, *curve.difference["b"][:3], -max(odds, 1), max(odds, 1)),
         }
         if curve.treat_all[k] > 0:
-            every["all"] = ((q >= at) * gain - gain, *curve.advantage["b"], -1, odds)
+            every["all"] = ((q >= at) * gain - gain, *curve.advantage["b"][:3], -1, odds)
         for each, mean, low, high, least, most in every.values():
             errors = w * (each - w @ each / w.sum())
             assert mean[k] == pytest.approx(w @ each / w.sum())
@@ -238,13 +238,13 @@ def test_verdict_names_benefits_and_harms():
     y = random.random(20_000) < truth
     curve = decision_curve(y, {"before": before, "after": after})
     gain, at = curve.difference["after"], curve.threshold
-    better = at[gain.low > 0]
-    most = int(np.argmax(np.where(gain.low > 0, gain.estimate, -1)))
+    better = at[gain.band_low > 0]
+    most = int(np.argmax(np.where(gain.band_low > 0, gain.estimate, -1)))
     assert curve.verdict.startswith(
         f"after is significantly better than before at {better[0]:g} to {better[-1]:g}, "
         f"by up to {1000 * gain.estimate[most]:.3g} net true positives per 1,000 rows at {at[most]:g}"
     )
-    harmed = at[curve.advantage["before"].high < 0]
+    harmed = at[curve.advantage["before"].band_high < 0]
     assert f"before is worse than acting on all or none at {harmed[0]:g} to {harmed[-1]:g}, by up to" in curve.verdict
     assert "after is worse" not in curve.verdict
     assert repr(curve) == f"<DecisionCurve of 20,000 rows: {curve.verdict}>"
@@ -253,6 +253,72 @@ def test_verdict_names_benefits_and_harms():
     separate = decision_curve(y, before).verdict
     assert re.match(r"model is significantly better than acting on all or none .* rows at 0\.\d+, worse at 0\.", separate)
     assert decision_curve(Y, {"a": P, "b": Q}).verdict.startswith("b is neither significantly better nor worse than a")
+
+
+def test_covariance_of_net_benefits_equals_its_definition():
+    from trueup.decisions.decision_curve import _covariance, _realised_noise
+    from trueup.metrics.inputs import Scored
+
+    random = np.random.default_rng(3)
+    y, w = random.random(50), random.random(50)
+    scores, t = random.integers(0, 11, (2, 50)) / 10, np.array([0.0, 0.2, 0.5, 0.9])
+    changes, means = [], []
+    for score in (*scores, np.ones(50)):
+        gains = np.array([(score >= at) * (y - (1 - y) * at / (1 - at)) for at in t])
+        means.append(gains @ w / w.sum())
+        changes.append(w / w.sum() * (gains - means[-1][:, None]))
+    noise = _realised_noise({str(k): Scored(y, score, w) for k, score in enumerate(scores)}, t)
+    twin = np.concatenate(changes) @ np.concatenate(changes).T
+    assert _covariance(noise, means, t / (1 - t)) == pytest.approx(twin, abs=1e-12)
+
+
+def test_equally_good_scores_rarely_differ_at_any_threshold():
+    # Pointwise limits at 99 thresholds differ somewhere in about half of these runs.
+    random, repeats, differing, pointwise = np.random.default_rng(0), 60, 0, 0
+    for _ in range(repeats):
+        x, errors = random.normal(size=2_000), 0.7 * random.normal(size=(2, 2_000))
+        a, b = 1 / (1 + np.exp(1.8 - x - errors))
+        y = random.random(2_000) < 1 / (1 + np.exp(1.8 - x))
+        curve = decision_curve(y, {"a": a, "b": b}, level=0.9)
+        gain = curve.difference["b"]
+        differing += "neither significantly better nor worse" not in curve.verdict
+        pointwise += bool(((gain.low > 0) | (gain.high < 0)).any())
+    assert differing / repeats <= 0.1 + 2 * np.sqrt(0.09 / repeats)
+    assert pointwise / repeats > 0.25
+
+
+def test_simultaneous_limits_contain_the_pointwise_ones_and_cover_all_thresholds():
+    random, t, repeats, covered = np.random.default_rng(1), np.arange(1, 20) / 20, 60, np.zeros(2)
+    truth, before, after = population(random, 200_000)
+    benefits = [np.array([twin(truth, p, np.ones(len(p)), at) for at in t]) for p in (before, after, np.ones(len(truth)))]
+    for _ in range(repeats):
+        here = random.integers(0, len(truth), 1_000)
+        y = (random.random(1_000) < truth[here]).astype(float)
+        curve = decision_curve(y, {"before": before[here], "after": after[here]}, thresholds=t)
+        expected = decision_curve(None, after[here[300:]], thresholds=t, labelled=(y[:300], after[here[:300]]))
+        gap, over = curve.difference["after"], expected.advantage["model"]
+        for gain in (gap, over, *curve.advantage.values()):
+            assert (gain.band_low <= gain.low).all()
+            assert (gain.high <= gain.band_high).all()
+        difference = benefits[1] - benefits[0]
+        covered[0] += bool(((gap.band_low <= difference) & (difference <= gap.band_high)).all())
+        rows = [np.array([twin(y[300:], p, np.ones(700), at) for at in t]) for p in (after[here[300:]], np.ones(700))]
+        realised = rows[0] - np.where(expected.treat_all > 0, rows[1], 0.0)
+        covered[1] += bool(((over.band_low <= realised) & (realised <= over.band_high)).all())
+    assert (covered / repeats >= 0.9 - 2 * np.sqrt(0.09 / repeats)).all()
+
+
+def test_a_single_threshold_is_compared_with_a_narrower_band():
+    random = np.random.default_rng(0)
+    truth, before, after = population(random, 2_000)
+    y = random.random(2_000) < truth
+    alone = decision_curve(y, {"before": before, "after": after}, thresholds=[0.2]).difference["after"]
+    of_many = decision_curve(y, {"before": before, "after": after}).difference["after"]
+    assert alone.low[0] == pytest.approx(of_many.low[19])
+    assert alone.band_high[0] - alone.band_low[0] < of_many.band_high[19] - of_many.band_low[19]
+    # Of more thresholds than are simulated, the limits hardly change.
+    fine = decision_curve(y, {"before": before, "after": after}, thresholds=np.arange(1, 1_000) / 1_000).difference["after"]
+    assert fine.band_low[199] == pytest.approx(of_many.band_low[19], abs=0.1 * (fine.band_high[199] - fine.band_low[199]))
 
 
 def test_runs_of_thresholds_are_listed_as_ranges():
@@ -274,6 +340,7 @@ def test_curves_convert_to_frames_and_json():
     assert frame["benefit"].tolist() == [*curve.benefit["a"], *curve.benefit["b"]]
     assert frame["difference"].isna().tolist() == [True, True, False, False]
     assert frame["advantage_low"].tolist() == [*curve.advantage["a"].low, *curve.advantage["b"].low]
+    assert frame["advantage_band_high"].tolist() == [*curve.advantage["a"].band_high, *curve.advantage["b"].band_high]
     assert np.isnan(curve.to_frame()["interventions_avoided"][0])  # undefined at a threshold of 0
     plain = json.loads(json.dumps(curve.to_dict(), allow_nan=False))
     assert plain["benefit"]["b"] == curve.benefit["b"].tolist()

@@ -656,12 +656,12 @@ def test_long_names_with_escapes_leave_a_page_under_two_megabytes(long_names, pr
 def test_confidence_intervals_and_bands_are_explained_only_if_shown(before):
     shown, without = text_of(before), Reader(render(replace(before, summary_source=None))).text
     assert "± is a 95% confidence interval" in shown
-    assert "The grey band is where the points" in shown
+    assert "The grey band is pointwise: each point" in shown
     assert "±" not in without
-    assert "The grey band is where the points" not in without
+    assert "The grey band is pointwise: each point" not in without
     both = replace(before, summary_source=None)
     without = text_of(both, both)
-    assert "The grey band is where the points" not in without
+    assert "The grey band is pointwise: each point" not in without
     assert "±" not in without
 
 

@@ -61,9 +61,10 @@ class ThresholdCounts(NamedTuple):
 class AuditSummary:
     """Distribution of the scores, cumulative differences and measures over all rows.
 
-    ``low`` and ``high`` are the consistency band: where the bins of the overall reliability curve would lie if the scores
-    were calibrated. The ``fingerprint`` is a digest of outcomes, predictions and weights; it does not depend on the order
-    of rows, nor on where they are.
+    ``low`` and ``high`` are the consistency band: where each bin of the overall reliability curve would lie with 1 - alpha
+    probability if the scores were calibrated. It is pointwise: of many bins, some lie outside by chance. The
+    ``fingerprint`` is a digest of outcomes, predictions and weights; it does not depend on the order of rows, nor on where
+    they are.
     """
 
     histogram: ScoreHistogram

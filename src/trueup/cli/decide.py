@@ -369,7 +369,7 @@ class DecisionText:
         over = "" if self.evaluation.fits else f", above the capacity of {_rows(exceeded[0])}"
         widths = " and ".join(f"{name} (±{amount(half)})" for name, half in cost.half_widths.items())
         change = f"{'raise' if cost.correction >= 0 else 'lower'} the estimate by {amount(abs(cost.correction))}"
-        evidence = f"; {cost.evidence} {change}"
+        evidence = f"; {cost.evidence} {change}; it holds {cost.assumption}"
         if not cost.evidence:
             evidence = " and assumes calibrated scores; pass --labelled to correct for miscalibration"
         return [

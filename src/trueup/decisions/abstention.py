@@ -16,7 +16,7 @@ from trueup._validate import check_number
 from trueup.data.columns import frame_like
 from trueup.data.frame import describe_rows
 from trueup.decisions.costs import ExpectedCost, expected_cost
-from trueup.decisions.evidence import Segments, Target, format_amount, has_weight, read_unlabelled
+from trueup.decisions.evidence import Segments, Target, evidence_text, format_amount, has_weight, read_unlabelled
 from trueup.decisions.rules import Action, Rule
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.sorting import argsort
@@ -131,7 +131,7 @@ class Abstention(Result):
         limits = f"{format_amount(expected.low)} to {format_amount(expected.high)} at {100 * expected.level:g}%"
         cost = f"expected cost {format_amount(expected.estimate)}{unit}, {limits}"
         if self.realised is None:
-            return f"<Abstention {summary}; {cost} ({expected.evidence or 'assuming calibrated scores'})>"
+            return f"<Abstention {summary}; {cost} ({evidence_text(expected.evidence)})>"
         realised = self.realised.mean if unit else self.realised.total
         return f"<Abstention {summary}; cost {format_amount(realised)}{unit}, {cost}>"
 

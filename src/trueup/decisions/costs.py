@@ -3,7 +3,8 @@
 All of these are linear in the outcomes: a row in score interval j contributes a_j if its outcome is 1 and b_j if it is 0.
 A few sums per score interval, over the rows (`RowSums`) and over residuals of labelled rows (`ErrorSums`), then suffice for
 the estimate and its interval. With d_j = a_j - b_j, scores f, weights w and their sum W_j in interval j, the scores alone
-estimate L = sum_j (b_j W_j + d_j sum w f). Labelled rows add sum W_j times their mean of d (y - f). See `expected_cost`.
+estimate L = sum_j (b_j W_j + d_j sum w f). Labelled rows, weighted so that their scores are distributed like those of the
+rows (`post_stratify`), add sum W_j times their mean of d (y - f). See `expected_cost`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from trueup.data.columns import frame_like
 from trueup.decisions.evidence import (
     Labelled,
     Target,
+    assumption_of,
     bound_for_all_intervals,
     describe_labelled,
+    evidence_text,
     format_amount,
+    mean_errors,
     quantile,
     read_inputs,
     upper_bound,
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import BoolArray, FloatArray
-    from trueup.decisions.evidence import Inputs
+    from trueup.decisions.evidence import Inputs, UnlabelledRows
 
 
 UNIT_INTERVAL = np.array([0.0, 1.0])
@@ -63,12 +67,13 @@ class RowSums(NamedTuple):
     """Sums over unlabelled rows with weights w and scores f; the last axis is the score interval, lowest scores first."""
 
     heaviest: float
+    shift: tuple[float, float]  # the smallest and the largest g - f
     weight: FloatArray  # sum w
     positive: FloatArray  # sum w f
     noise: FloatArray  # sum w^2 f (1 - f)
     squares: FloatArray  # sum w^2
-    squares_f: FloatArray  # sum w^2 f
-    squares_ff: FloatArray  # sum w^2 f^2
+    squares_g: FloatArray  # sum w^2 g, with g = f plus the mean error of labelled rows of similar score
+    squares_gg: FloatArray  # sum w^2 g^2
 
 
 class ErrorSums(NamedTuple):
@@ -99,13 +104,19 @@ def sum_segments(
     a dict for one interval per segment. With ``thresholds``, sums have shape (edges, 2): below each edge, and from it on.
     """
     rows, evidence, failing, cuts = inputs.rows, inputs.evidence, inputs.failing, np.asarray(edges, np.float64)
-    segments: list[tuple[str | None, FloatArray, FloatArray]] = [(name, p, w) for name, (p, w, _) in rows.by_segment()]
+    segments: list[tuple[str | None, UnlabelledRows]] = list(rows.by_segment())
     overall: list[SegmentSums] = []
     single: dict[str, SegmentSums] = {}
-    for name, p, w in segments or [(None, rows.p, rows.w)]:
-        powers = (w, w * p, w**2 * p * (1 - p), w**2, w**2 * p, w**2 * p**2)
-        sums = RowSums(float(w.max()), *_sum_by_interval(p, cuts, powers, thresholds=thresholds))
-        known = evidence.of(name) if isinstance(evidence, Labelled) else None
+    for name, part in segments or [(None, rows)]:
+        p, w, _ = part
+        known = evidence.of(name, part) if isinstance(evidence, Labelled) else None
+        moved = np.zeros(1)
+        if isinstance(evidence, Labelled) and inputs.target == "population":
+            moved = mean_errors(evidence.in_segment(name), part)
+        g = p + moved
+        powers = (w, w * p, w**2 * p * (1 - p), w**2, w**2 * g, w**2 * g**2)
+        by_interval = _sum_by_interval(p, cuts, powers, thresholds=thresholds)
+        sums = RowSums(float(w.max()), (float(moved.min()), float(moved.max())), *by_interval)
         errors = None
         if known is not None and len(known.y):
             total = float(known.w.sum())
@@ -158,11 +169,14 @@ def compute_interval(
     negative: FloatArray,
     inputs: Inputs,
     ends: FloatArray = UNIT_INTERVAL,
+    *,
+    z: float | None = None,
 ) -> Interval:
     """Estimate sums over rows, each with a confidence interval limited to values that some outcomes could produce.
 
     ``positive`` and ``negative``, of shape (quantities, score intervals), are what a row of outcome 1 or 0 adds. ``ends``
-    are the lowest and the highest possible score of each score interval, shape (..., 2).
+    are the lowest and the highest possible score of each score interval, shape (..., 2). ``z`` is the number of standard
+    errors of an interval; by default that of a single one.
     """
     difference = positive - negative
     total, correction, own, known, bounded = np.zeros((5, len(positive)))
@@ -186,7 +200,7 @@ def compute_interval(
     else:
         component, unit, least, most = "sampling", weights.sum(axis=-1), low.min(axis=1), high.max(axis=1)
         own = _sampling_variance(segments, negative, difference, total / unit, ends, inputs.failing)
-    z = quantile(inputs.failing)
+    z = quantile(inputs.failing) if z is None else z
     half_widths = {component: z * np.sqrt(own) / unit}
     if any(segment.evidence for segment in segments):
         half_widths["calibration"] = (z * np.sqrt(known) + bounded) / unit
@@ -219,12 +233,12 @@ def _sampling_variance(
     Each segment has its own correction, and the segment of a drawn row is random too: deviations are from the overall mean.
     """
     squares, largest = np.zeros((2, len(negative)))
-    for rows, errors, *_ in segments:
-        added = 0.0 if errors is None else _dot(difference, errors.residual)
-        base = negative + (added - mean)[:, None]
-        squares += _dot(base**2, rows.squares) + 2 * _dot(base * difference, rows.squares_f)
-        squares += _dot(difference**2, rows.squares_ff)
-        for end in (ends[..., 0], ends[..., 1]):
+    base = negative - mean[:, None]
+    for rows, *_ in segments:
+        squares += _dot(base**2, rows.squares) + 2 * _dot(base * difference, rows.squares_g)
+        squares += _dot(difference**2, rows.squares_gg)
+        for side, moved in enumerate(rows.shift):
+            end = np.clip(ends[..., side] + moved, 0.0, 1.0)
             largest = np.maximum(largest, np.abs(base + difference * end).max(axis=1))
     heaviest = max(segment.rows.heaviest for segment in segments)
     return np.asarray(likely_root(np.maximum(squares, 0.0), heaviest * largest, failing) ** 2)
@@ -285,6 +299,12 @@ class ExpectedCost(Result):
     evidence: str
     distance: float = math.nan
     by_segment: Mapping[str, ExpectedCost] = field(default_factory=dict)
+    derived = ("assumption",)
+
+    @property
+    def assumption(self) -> str:
+        """What the interval assumes: calibrated scores, or that nothing has changed since the labelled rows."""
+        return assumption_of(self.evidence)
 
     def __repr__(self) -> str:
         unit = f"of {self.rows:,.10g} row{'' if self.rows == 1 else 's'}" if self.target == "rows" else "per row"
@@ -292,7 +312,7 @@ class ExpectedCost(Result):
         if self.correction:
             widths += f"; correction {'+' if self.correction > 0 else ''}{format_amount(self.correction, 3)}"
         limits = f"{format_amount(self.low)} to {format_amount(self.high)} at {100 * self.level:g}%"
-        evidence = self.evidence or "assuming calibrated scores"
+        evidence = evidence_text(self.evidence)
         return f"<ExpectedCost {format_amount(self.estimate)} {unit}, {limits} ({widths}; {evidence})>"
 
 
@@ -341,14 +361,19 @@ def expected_cost(
 
     Notes
     -----
-    Action j, taken on N_j of N rows, costs a_j on a positive and b_j on a negative row. The scores f alone predict the cost
-    L = sum_j (b_j N_j + (a_j - b_j) sum f) (Gao, Parameswaran & Peng 2017, section 2.4). With e = (a_j - b_j)(y - f) on n
-    labelled rows, of mean mu and standard deviation tau, the interval is L + N mu +- z tau sqrt(N + N^2/n) for these rows,
-    and L/N + mu +- z sqrt(s^2/N + tau^2/n) for the population, where s is the standard deviation of the expected cost of a
-    row, corrected by the mu of its segment. Standard deviations are upper bounds that hold for few events. With ``tuned``,
-    the error of mu is bounded for all rules with these actions at once, and added. If only a bound c is known, the estimate
-    is L, and N c times half the variation of a_j - b_j over the actions is added (at most N c sum |a_j - b_j|, Claim 1). An
-    interval is limited to costs that some outcomes could produce. Fixed costs count for these rows, not for the population.
+    Every interval based on evidence holds if nothing has changed since the labelled rows: the probability of a positive
+    outcome at a given score is the same. The distribution of the scores may change moderately: labelled rows are weighted
+    so that each of up to 20 strata of scores has the weight that it has among the unlabelled rows (Holt & Smith 1979).
+
+    Action j, taken on N_j of N rows, costs a_j on a positive and b_j on a negative row. The scores f alone predict the
+    cost L = sum_j (b_j N_j + (a_j - b_j) sum f) (Gao, Parameswaran & Peng 2017, section 2.4). With e = (a_j - b_j)(y - f)
+    on n labelled rows, of weighted mean mu and standard deviation tau, the interval is L + N mu +- z tau sqrt(N + N^2/n)
+    for these rows, and L/N + mu +- z sqrt(s^2/N + tau^2/n) for the population, where s is the standard deviation of the
+    expected cost of a row, corrected by the mean error at similar scores. Standard deviations are upper bounds that hold
+    for few events. With ``tuned``, the error of mu is bounded for all rules with these actions at once, and added. If only
+    a bound c is known, the estimate is L, and N c times half the variation of a_j - b_j over the actions is added (at most
+    N c sum |a_j - b_j|, Claim 1). An interval is limited to costs that some outcomes could produce. Fixed costs count for
+    these rows, not for the population.
 
     Examples
     --------
@@ -495,6 +520,12 @@ class ExpectedConfusion(Result):
     evidence: str
     distance: float = math.nan
     by_segment: Mapping[str, ExpectedConfusion] = field(default_factory=dict)
+    derived = ("assumption",)
+
+    @property
+    def assumption(self) -> str:
+        """What the intervals assume: calibrated scores, or that nothing has changed since the labelled rows."""
+        return assumption_of(self.evidence)
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per count and rate, as a frame of the library of ``like``, or as a dict of arrays without it."""
@@ -509,7 +540,7 @@ class ExpectedConfusion(Result):
             f"{name} {rate.estimate:.3g} ({rate.low:.3g} to {rate.high:.3g})"
             for name, rate in (("precision", self.precision), ("recall", self.recall))
         )
-        evidence = self.evidence or "assuming calibrated scores"
+        evidence = evidence_text(self.evidence)
         return f"<ExpectedConfusion at {self.threshold:.4g}: {counts}; {rates} at {100 * self.level:g}% ({evidence})>"
 
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from trueup.data.columns import frame_like
-from trueup.decisions.evidence import NORMAL_SHARE, Labelled, describe_labelled, read_inputs, upper_bound
+from trueup.decisions.evidence import (
+    NORMAL_SHARE,
+    Labelled,
+    assumption_of,
+    describe_labelled,
+    evidence_text,
+    read_inputs,
+    upper_bound,
+)
 from trueup.decisions.rules import check_threshold
 from trueup.kernels.sorting import argsort
 from trueup.metrics.inference import likely_root, range_quantile
@@ -102,6 +110,12 @@ class ExpectedCurve(Result):
     evidence: str
     distance: float = math.nan
     by_segment: Mapping[str, ExpectedCurve] = field(default_factory=dict)
+    derived = ("assumption",)
+
+    @property
+    def assumption(self) -> str:
+        """What the limits assume: calibrated scores, or that nothing has changed since the labelled rows."""
+        return assumption_of(self.evidence)
 
     def at(self, threshold: float) -> CurvePoint:
         """Return the point where rows of this score or more are predicted positive.
@@ -140,7 +154,7 @@ class ExpectedCurve(Result):
     def __repr__(self) -> str:
         name = "AUC" if self.kind == "roc" else "average precision"
         limits = f"{self.area_low:.4g} to {self.area_high:.4g} at {100 * self.level:g}%"
-        return f"<ExpectedCurve {name} {self.area:.4g}, {limits} ({self.evidence or 'assuming calibrated scores'})>"
+        return f"<ExpectedCurve {name} {self.area:.4g}, {limits} ({evidence_text(self.evidence)})>"
 
 
 def expected_roc(
@@ -180,10 +194,11 @@ def expected_roc(
     TPR(t) = sum f 1[f >= t] / sum f, FPR(t) = sum (1 - f) 1[f >= t] / sum (1 - f) (Gao, Parameswaran & Peng 2017, section
     3.3).
 
-    *With labelled rows, or without evidence.* Labelled rows add their residuals, sum w (y - f) 1[f >= t] / W, evaluated at
-    some thresholds and interpolated between them. The rest is noise: of the outcomes of these rows and of the labelled ones
-    and, for the population, of the sampling of rows. Its sum over scores of at least t is simulated as Brownian motion with
-    the same variance, bounded for few events as in `expected_cost`: 2,000 curves, with a fixed seed.
+    *With labelled rows, or without evidence.* Labelled rows, weighted by strata of scores as in `expected_cost`, add their
+    residuals, sum w (y - f) 1[f >= t] / W, evaluated at some thresholds and interpolated between them. The rest is noise:
+    of the outcomes of these rows and of the labelled ones and, for the population, of the sampling of rows. Its sum over
+    scores of at least t is simulated as Brownian motion with the same variance, bounded for few events as in
+    `expected_cost`: 2,000 curves, with a fixed seed.
     The limits are multiples of the spread of the simulated curves at each threshold, and contain a share ``level`` of them
     entirely, on both axes. The limits of the area are those of the simulated areas. Above a level of 0.99 too few curves
     are left, and limits grow as those of a normal distribution.
@@ -249,7 +264,7 @@ def _estimate_curve(kind: CurveKind, inputs: Inputs) -> ExpectedCurve:
     def curve_of(part: UnlabelledRows, name: str | None) -> ExpectedCurve:
         shares = sum_shares(part.p, part.w)
         if evidence is None or isinstance(evidence, Labelled):
-            known = None if evidence is None else evidence.of(name)
+            known = None if evidence is None else evidence.of(name, part)
             x, y, areas, half_widths = simulated_limits(kind, shares, known, level, target)
             source = "" if known is None else describe_labelled(known)
         else:
@@ -370,7 +385,7 @@ def simulated_limits(
     )  # change per share of all rows
     scales = (fpr, recall) if kind == "roc" else (recall, precision)
     axes = [_AxisErrors(*sides, steps.heaviest) for sides in zip(on_grid, simulated, scales, strict=True)]
-    factor = _upper_quantile(np.maximum(axes[0].largest, axes[1].largest), level)
+    factor = upper_quantile(np.maximum(axes[0].largest, axes[1].largest), level)
     # If no labelled row was wrong, a few others may still be; but with a single score the AUC is 1/2 in any case.
     least = 0.0 if residuals is None or (kind == "roc" and len(index) == 2) else 1.0
     slack = math.sqrt(math.log(5 / (1 - level)) / 2)
@@ -390,7 +405,7 @@ def simulated_limits(
         area_errors = _precision_errors(grid, errors)
     row_effect = slack * axes[1 if kind == "roc" else 0].row_effect[-1]
     # The possible error of the positives above a threshold, as a share of all rows, by source.
-    reach = _upper_quantile(np.abs(errors[0]).max(axis=1), level)
+    reach = upper_quantile(np.abs(errors[0]).max(axis=1), level)
     own, known = float((steps.labels + steps.rows * steps.mean**2).sum()), float(steps.known.sum())
     variances = {} if residuals is None else {"calibration": known}
     variances["label noise" if target == "rows" else "sampling"] = own
@@ -399,7 +414,8 @@ def simulated_limits(
     return x, y, _limit_area(area, area_errors, level, row_effect, least), half_widths
 
 
-def _upper_quantile(sizes: FloatArray, level: float) -> float:
+def upper_quantile(sizes: FloatArray, level: float) -> float:
+    """Return the quantile of simulated sizes, extrapolated as that of a normal distribution above HIGHEST_LEVEL."""
     return float(np.quantile(sizes, min(level, HIGHEST_LEVEL))) * _extrapolation(level)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,18 @@ import numpy as np
 
 from trueup.data.columns import frame_like
 from trueup.decisions.costs import SegmentSums, compute_interval, describe_evidence, sum_segments
-from trueup.decisions.evidence import Inputs, Target, check_interval, has_weight, quantile, read_inputs, read_segments
+from trueup.decisions.curves import upper_quantile
+from trueup.decisions.evidence import (
+    NORMAL_SHARE,
+    Inputs,
+    Target,
+    assumption_of,
+    check_interval,
+    has_weight,
+    quantile,
+    read_inputs,
+    read_segments,
+)
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import likely_root
 from trueup.metrics.inputs import Scored, validate_array, validate_scores
@@ -20,20 +32,31 @@ from trueup.metrics.result import Result
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from trueup._types import BoolArray, FloatArray
+    from trueup._types import BoolArray, FloatArray, IntArray
 
 
 THRESHOLDS = np.arange(1, 100) / 100
 MAX_RANGES = 4  # of thresholds listed in one sentence
 PER_ROWS = 1_000  # unit in which a verdict states a net benefit
+DRAWS = 2_000  # simulated curves, for limits that hold at all thresholds at once
+MAX_SIMULATED = 200  # thresholds
+ROUNDING = 1e-12  # of a variance, relative
+JITTER = 1e-10  # added to the diagonal of a correlation matrix, which may be singular
+NO_DIFFERENCE = 1e-4  # a smaller standard deviation of a difference, as a share of those of its terms, is rounding error
 
 
 class Gain(NamedTuple):
-    """A net benefit, or a difference of two, at each threshold: estimates and limits."""
+    """A net benefit, or a difference of two, at each threshold: estimates and limits.
+
+    ``low`` and ``high`` are pointwise: they hold at one threshold that was fixed in advance. ``band_low`` and ``band_high``
+    hold at all thresholds, and for all advantages and differences of the curve, at once.
+    """
 
     estimate: FloatArray
     low: FloatArray
     high: FloatArray
+    band_low: FloatArray
+    band_high: FloatArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,7 +68,7 @@ class DecisionCurve(Result):
     threshold : ndarray
         Ascending. Rows of this score or more are acted on.
     benefit, low, high : mapping of str to ndarray
-        Net benefit of each prediction: net true positives per row, with intervals that hold one by one.
+        Net benefit of each prediction: net true positives per row, with pointwise intervals: each holds by itself.
     treat_all, treat_none : ndarray
         Net benefit of acting on all rows, and on none, which is 0.
     advantage : mapping of str to Gain
@@ -57,7 +80,7 @@ class DecisionCurve(Result):
     rows : float
         Number of rows, or their total weight.
     level : float
-        Coverage probability of the intervals.
+        Coverage probability of each pointwise interval; and of all limits ``band_low`` and ``band_high`` together.
     target : {"rows", "population"}
         What the intervals are for: these rows, or the population that they come from.
     half_widths : mapping of str to ndarray
@@ -100,19 +123,23 @@ class DecisionCurve(Result):
 
     @property
     def verdict(self) -> str:
-        """One sentence: the thresholds where acting on a score is significantly better or worse than the alternatives."""
+        """One sentence: the thresholds where acting on a score is significantly better or worse than the alternatives.
+
+        It uses the simultaneous limits: the chance of any false statement is at most 1 - ``level``.
+        """
         first = next(iter(self.benefit))
         if not self.difference:
-            return self._compare(self.advantage[first], f"{first} is {{}} than acting on all or none")
+            verdict = self._compare(self.advantage[first], f"{first} is {{}} than acting on all or none")
+            return f"{verdict}, {assumption_of(self.evidence)}" if self.half_widths else verdict
         parts = [self._compare(gain, f"{name} is {{}} than {first}") for name, gain in self.difference.items()]
         for name, gain in self.advantage.items():
-            if (gain.high < 0).any():
-                parts.append(self._locate(gain.high < 0, f"{name} is worse than acting on all or none", gain, -1))
+            if (gain.band_high < 0).any():
+                parts.append(self._locate(gain.band_high < 0, f"{name} is worse than acting on all or none", gain, -1))
         return "; ".join(parts)
 
     def _compare(self, gain: Gain, template: str) -> str:
-        better, worse = gain.low > 0, gain.high < 0
-        level = f" ({100 * self.level:g}% at each threshold)"
+        better, worse = gain.band_low > 0, gain.band_high < 0
+        level = f" ({100 * self.level:g}% for all thresholds at once)"
         if not better.any() and not worse.any():
             return template.format("neither significantly better nor worse") + level
         parts = [self._locate(better, template.format("significantly better"), gain, 1)] if better.any() else []
@@ -128,7 +155,7 @@ class DecisionCurve(Result):
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per threshold and prediction, as a frame of the library of ``like``, or as a dict of arrays."""
-        missing = Gain(*[np.full(len(self.threshold), math.nan)] * 3)
+        missing = Gain(*[np.full(len(self.threshold), math.nan)] * 5)
         blocks = []
         for name in self.benefit:
             block = {
@@ -143,7 +170,7 @@ class DecisionCurve(Result):
                 "interventions_avoided": self.interventions_avoided[name],
             }
             for kind, gain in (("advantage", self.advantage[name]), ("difference", self.difference.get(name, missing))):
-                block |= {kind: gain.estimate, f"{kind}_low": gain.low, f"{kind}_high": gain.high}
+                block |= {kind if name == "estimate" else f"{kind}_{name}": side for name, side in gain._asdict().items()}
             blocks.append(block)
         return frame_like({column: np.concatenate([block[column] for block in blocks]) for column in blocks[0]}, like)
 
@@ -193,7 +220,8 @@ def decision_curve(
         At least 0, below 1. By default 0.01, 0.02, ..., 0.99.
     weight : array-like, shape (n,), optional
     level : float
-        Coverage probability of each interval by itself.
+        Coverage probability of each interval by itself, and of all limits of the verdict together: two equally good scores
+        differ somewhere with probability 1 - ``level`` at most. If a threshold is fixed in advance, pass it alone.
     target : {"rows", "population"}, optional
         What the intervals are for. With outcomes the benefit of these rows is known, and intervals are for the population.
         Without outcomes the default is "rows".
@@ -297,22 +325,22 @@ def _compare(
     rows: Scored,
     reach: tuple[FloatArray, FloatArray],
     level: float,
+    critical: float,
 ) -> Gain:
     """Return the gain per row of acting on one set of rows instead of another, from `_sum_gains` of each and of ``both``.
 
     With d the difference of a row, D its mean, W the total weight and V a bound on sum w^2 (d - D)^2 that holds for few
     events (`metrics.inference.likely_root`), the interval is D +- z sqrt(V) / W. The mean is overestimated if no large loss
     was observed and underestimated if no large gain was, so each side allows for the ``reach`` of a row on that side: the
-    smallest and the largest possible difference.
+    smallest and the largest possible difference. For simultaneous limits z is ``critical`` (see `_critical_value`).
     """
     weight, heaviest, failing = float(rows.w.sum()), float(rows.w.max()), (1 - level) / 2
     mean = (first[0] - second[0]) / weight
     squares = first[2] + second[2] - 2 * both[2] - 2 * mean * (first[1] - second[1])
     squares = np.maximum(squares + mean**2 * float(np.sum(rows.w**2)), 0.0)
-    below, above = (
-        likely_root(squares, heaviest * np.abs(end - mean), failing) * quantile(failing) / weight for end in reach
-    )
-    return Gain(*(np.clip(value, *reach) for value in (mean, mean - below, mean + above)))
+    below, above = (likely_root(squares, heaviest * np.abs(end - mean), failing) / weight for end in reach)
+    sides = [side for z in (quantile(failing), critical) for side in (mean - z * below, mean + z * above)]
+    return Gain(*(np.clip(value, *reach) for value in (mean, *sides)))
 
 
 def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -> DecisionCurve:
@@ -324,14 +352,17 @@ def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -
     nothing, everything = np.zeros((3, len(t))), _sum_gains(rows, np.ones(len(rows.y)), t)
     acted = {name: _sum_gains(rows, scores[name].p, t) for name in scores}
     treat_all = everything[0] / weight
+    means = [acted[name][0] / weight for name in scores]
+    critical = _critical_value(_realised_noise(scores, t), means, treat_all, t, level)
     benefit, advantage, difference = {}, {}, {}
     for name, own in acted.items():
-        benefit[name] = _compare(own, nothing, nothing, rows, (-o, one), level)
-        advantage[name] = _over_better(_compare(own, everything, own, rows, (-one, o), level), benefit[name], treat_all)
+        benefit[name] = _compare(own, nothing, nothing, rows, (-o, one), level, critical)
+        over_all = _compare(own, everything, own, rows, (-one, o), level, critical)
+        advantage[name] = _over_better(over_all, benefit[name], treat_all)
     most = np.maximum(o, 1.0)
     for name in others:
         both = _sum_gains(rows, np.minimum(rows.p, scores[name].p), t)
-        difference[name] = _compare(acted[name], acted[reference], both, rows, (-most, most), level)
+        difference[name] = _compare(acted[name], acted[reference], both, rows, (-most, most), level, critical)
     return DecisionCurve(
         threshold=t,
         benefit={name: gain.estimate for name, gain in benefit.items()},
@@ -348,6 +379,124 @@ def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -
     )
 
 
+# Simultaneous limits
+
+
+class _RowNoise(NamedTuple):
+    """Rows, or groups of rows, with equal decisions, and the noise of their sums.
+
+    ``counts`` has the number of thresholds at which they are acted on, per prediction, shape (rows, predictions). The other
+    columns are the variances and the covariance of the number of rows and the number of positives, as shares of all rows.
+    """
+
+    counts: IntArray
+    rows: FloatArray
+    both: FloatArray
+    positives: FloatArray
+
+
+def _realised_noise(scores: Mapping[str, Scored], t: FloatArray) -> _RowNoise:
+    first = next(iter(scores.values()))
+    counts = np.stack([np.searchsorted(t, rows.p, side="right") for rows in scores.values()], axis=1)
+    squares = (first.w / first.w.sum()) ** 2
+    return _RowNoise(counts, squares, squares * first.y, squares * first.y**2)
+
+
+def _expected_noise(segments: Sequence[SegmentSums], target: Target) -> _RowNoise:
+    """Return the noise, per score interval between thresholds, of the outcomes, rows and labelled rows of ``segments``."""
+    total = sum(float(part.rows.weight[0].sum()) for part in segments)
+    rows, both, positives = np.zeros((3, len(segments[0].rows.weight) + 1))
+    for part in segments:
+        sums, errors = part.rows, part.errors
+        if errors is not None:
+            known = _by_interval(errors.squares)
+            positives += float(sums.weight[0].sum() / total) ** 2 * known
+            if target == "rows":
+                positives += float(sums.squares[0].sum()) / total**2 * errors.size * known
+        elif target == "rows":
+            positives += _by_interval(sums.noise) / total**2
+        if target == "population":
+            for noise, column in ((rows, sums.squares), (both, sums.squares_g), (positives, sums.squares_gg)):
+                noise += _by_interval(column) / total**2
+    return _RowNoise(np.arange(len(rows))[:, None], rows, both, positives)
+
+
+def _by_interval(sums: FloatArray) -> FloatArray:
+    """Return sums per score interval between thresholds from those below and from each threshold on, shape (t, 2)."""
+    return np.maximum(-np.diff(sums[:, 1], prepend=sums[0].sum(), append=0.0), 0.0)
+
+
+def _critical_value(
+    noise: _RowNoise, means: Sequence[FloatArray], treat_all: FloatArray, t: FloatArray, level: float
+) -> float:
+    """Return how many standard errors all comparisons stay within, at all thresholds at once, with probability ``level``.
+
+    The comparisons are of each prediction with acting on all rows and on none, and of later predictions with the first. The
+    noise of their net benefits ``means`` is simulated as normal with the covariance of the rows, over predictions and
+    thresholds (the multiplier bootstrap of a maximum: Chernozhukov, Chetverikov & Kato 2013). Of very many thresholds, some
+    are simulated.
+    """
+    kept = np.unique(np.linspace(0, len(t) - 1, min(len(t), MAX_SIMULATED)).round().astype(np.intp))
+    counts = np.searchsorted(kept, noise.counts)  # of the simulated thresholds
+    benefits = [mean[kept] for mean in (*means, treat_all)]
+    o = odds(t[kept])
+    covariance = _covariance(noise._replace(counts=counts), benefits, o)
+    # Without rows that vary, the variance is 0 up to rounding of the largest possible one.
+    largest_variance = np.maximum(o, 1.0) ** 2 * float(max(noise.rows.sum(), noise.positives.sum()))
+    variance = np.diagonal(covariance)
+    scale = np.sqrt(np.where(variance > ROUNDING * np.tile(largest_variance, len(benefits)), variance, 0.0))
+    inverse = np.divide(1.0, scale, out=np.zeros(len(scale)), where=scale > 0)
+    correlation = covariance * np.outer(inverse, inverse)
+    np.fill_diagonal(correlation, 1 + JITTER)
+    try:
+        root = np.linalg.cholesky(correlation)
+    except np.linalg.LinAlgError:  # eigenvalues may be negative by rounding
+        values, vectors = np.linalg.eigh(correlation)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+    draws = np.random.default_rng(0).normal(size=(DRAWS, len(scale))) @ root.T * scale
+    *own, of_all = np.split(draws, len(benefits), axis=1)
+    largest = np.zeros(DRAWS)
+    with_all, with_first = ([gain - other for gain in gains] for gains, other in ((own, of_all), (own[1:], own[0])))
+    for own_gain, difference in zip([*own, *own, *own[1:]], [*own, *with_all, *with_first], strict=True):
+        own_spread, spread = (np.sqrt(np.mean(errors**2, axis=0)) for errors in (own_gain, difference))
+        varies = (spread > 0) & (spread > NO_DIFFERENCE * own_spread)
+        sizes = np.abs(difference)[:, varies] / spread[varies]
+        largest = np.maximum(largest, sizes.max(axis=1, initial=0.0))
+    return max(upper_quantile(largest, 1 - NORMAL_SHARE * (1 - level)), quantile((1 - level) / 2))
+
+
+def _covariance(noise: _RowNoise, benefits: Sequence[FloatArray], o: FloatArray) -> FloatArray:
+    """Return the covariance of net ``benefits``: of each prediction, then of acting on all rows; all thresholds of each.
+
+    A row gains g = y (1 + o) - o at a threshold of odds o if it is acted on, and changes the mean by w (g - mean).
+    """
+    size, several = len(o), len(benefits) - 1
+    counts = [*noise.counts.T, np.full(len(noise.counts), size)]
+    variance, gain = float(noise.rows.sum()), 1 + o
+    acted = []  # covariance of the net benefit with the number of rows
+    for count in counts:
+        rows, both = (_tail_sums([count], column, size) for column in (noise.rows, noise.both))
+        acted.append(gain * both - o * rows)
+    blocks = [[np.empty(0)] * (several + 1) for _ in range(several + 1)]
+    for i, j in itertools.combinations_with_replacement(range(several + 1), 2):
+        rows, both, positives = (_tail_sums([counts[i], counts[j]], column, size) for column in noise[1:])
+        block = np.outer(gain, gain) * positives + np.outer(o, o) * rows
+        block -= (np.outer(gain, o) + np.outer(o, gain)) * both
+        block += variance * np.outer(benefits[i], benefits[j])
+        block -= np.outer(acted[i], benefits[j]) + np.outer(benefits[i], acted[j])
+        blocks[i][j], blocks[j][i] = block, block.T
+    return np.block(blocks)
+
+
+def _tail_sums(counts: Sequence[IntArray], column: FloatArray, size: int) -> FloatArray:
+    """Sum ``column`` over the rows with counts above k = 0, ..., size - 1: those acted on at threshold k."""
+    shape = [size + 1] * len(counts)
+    sums = np.bincount(np.ravel_multi_index(counts, shape), column, math.prod(shape)).reshape(shape)
+    for axis in range(len(counts)):
+        sums = np.flip(np.cumsum(np.flip(sums, axis), axis), axis)
+    return np.asarray(sums[(slice(1, None),) * len(counts)])
+
+
 def _over_better(over_all: Gain, over_none: Gain, treat_all: FloatArray) -> Gain:
     """Return ``over_all`` at thresholds where acting on all rows beats acting on none, else ``over_none``."""
     return Gain(*(np.where(treat_all > 0, first, second) for first, second in zip(over_all, over_none, strict=True)))
@@ -360,10 +509,19 @@ def _expected_curve(name: str, segments: Sequence[SegmentSums], t: FloatArray, i
     ends = np.stack([np.stack([zero, t], axis=1), np.stack([t, one], axis=1)], axis=1)
     unit = weight if inputs.target == "rows" else 1.0
     # Columns: rows below each threshold, and from it on.
-    over_none = compute_interval(segments, np.stack([zero, one], 1), np.stack([zero, -o], 1), inputs, ends)
-    over_all = compute_interval(segments, np.stack([-one, zero], 1), np.stack([o, zero], 1), inputs, ends)
-    benefit, margin = (Gain(*(side / unit for side in interval[:3])) for interval in (over_none, over_all))
-    treat_all = benefit.estimate - margin.estimate
+    comparisons = (
+        (np.stack([zero, one], 1), np.stack([zero, -o], 1)),  # with acting on none
+        (np.stack([-one, zero], 1), np.stack([o, zero], 1)),  # with acting on all
+    )
+    over_none, over_all = (compute_interval(segments, *amounts, inputs, ends) for amounts in comparisons)
+    treat_all = (over_none.estimate - over_all.estimate) / unit
+    noise = _expected_noise(segments, inputs.target)
+    critical = _critical_value(noise, [over_none.estimate / unit], treat_all, t, inputs.level)
+    bands = (compute_interval(segments, *amounts, inputs, ends, z=critical) for amounts in comparisons)
+    benefit, margin = (
+        Gain(*(side / unit for side in (*interval[:3], *band[1:3])))
+        for interval, band in zip((over_none, over_all), bands, strict=True)
+    )
     return DecisionCurve(
         threshold=t,
         benefit={name: benefit.estimate},

@@ -35,6 +35,9 @@ SHIFT_TOLERANCE = 0.1  # standard deviations by which scores may move
 CROSS_FITTED_TOLERANCE = 0.25  # the same where the labelled rows were scored by other fold models, with steps elsewhere
 ALPHA = 0.001  # false alarm rate of the test for a shift
 SMALLEST_DISTANCE = 0.02  # a smaller distance is not reported, however significant
+STRATA, ROWS_PER_STRATUM = 20, 100  # of labelled rows by score: at most so many, of at least so many rows each
+AS_GIVEN = "as given"
+CALIBRATED, NO_CHANGE = "if the scores are calibrated", "if nothing has changed since the labelled rows"
 
 
 # Rows
@@ -300,7 +303,11 @@ class Labelled:
         self.segments: Segments | None = None if segments is None else read_segments(segments, has_weight(weight, y))
         self._indices = {} if self.segments is None else self.segments.indices()
 
-    def of(self, segment: str | None) -> Scored:
+    def of(self, segment: str | None, rows: UnlabelledRows) -> Scored:
+        """Return the labelled rows of a segment (all for None), post-stratified to the scores of its other ``rows``."""
+        return post_stratify(self.in_segment(segment), rows)
+
+    def in_segment(self, segment: str | None) -> Scored:
         """Return the labelled rows of a segment, or all for None; raise if none, unless ``allow_missing_segments``."""
         if segment is None:
             return self.rows
@@ -321,6 +328,60 @@ class Labelled:
 
     def __repr__(self) -> str:
         return f"<Labelled {len(self):,} row{'' if len(self) == 1 else 's'}>"
+
+
+def post_stratify(labelled: Scored, rows: UnlabelledRows) -> Scored:
+    """Weight labelled rows so that each stratum of scores has the share of the weight that it has among ``rows``.
+
+    The error of a score depends on the score; a shift of the score distribution would bias the mean error of labelled rows
+    that are weighted as they come (post-stratification: Holt & Smith 1979). Fewer than 200 labelled rows are one stratum.
+    """
+    edges = find_strata(labelled) if len(labelled.y) else np.empty(0)
+    if not len(edges):
+        return labelled
+    known = np.searchsorted(edges, labelled.p, side="right")
+    shares = [_shares(edges, *sample) for sample in ((labelled.p, labelled.w), (rows.p, rows.w))]
+    return labelled._replace(w=labelled.w * (shares[1] / shares[0])[known])
+
+
+def find_strata(labelled: Scored) -> FloatArray:
+    """Return the lowest score of each stratum but the first: weighted quantiles, rows of equal score in one stratum."""
+    order = _order(labelled.p, labelled.w)
+    score, weight = labelled.p[order], np.cumsum(labelled.w[order])
+    count = min(STRATA, len(score) // ROWS_PER_STRATUM)
+    starts = np.append(0, np.flatnonzero(np.diff(score)) + 1)  # of each distinct score
+    below = np.append(0.0, weight)[starts]
+    edges, first = [], 0
+    for position in np.searchsorted(below, weight[-1] * np.arange(1, count) / max(count, 1)):
+        start = int(starts[min(position, len(starts) - 1)])
+        if start - first >= ROWS_PER_STRATUM / 2 and len(score) - start >= ROWS_PER_STRATUM / 2:
+            edges.append(float(score[start]))
+            first = start
+    return np.array(edges)
+
+
+def _order(score: FloatArray, weight: FloatArray) -> NDArray[np.intp]:
+    """Return an order of rows by score in which sums of weights do not depend on the order of the input."""
+    return np.argsort(score, kind="stable") if weight.min() == weight.max() else np.lexsort((weight, score))
+
+
+def _shares(edges: FloatArray, score: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return the share of the weight in each stratum."""
+    order = _order(score, weight)
+    sums = np.bincount(np.searchsorted(edges, score[order], side="right"), weight[order], len(edges) + 1)
+    return np.asarray(sums / sums.sum())
+
+
+def mean_errors(labelled: Scored, rows: UnlabelledRows) -> FloatArray:
+    """Return for each of ``rows`` the mean error y - f of the labelled rows in its stratum, f + error being in [0, 1]."""
+    if not len(labelled.y):
+        return np.zeros(len(rows.p))
+    edges = find_strata(labelled)
+    known, new = (np.searchsorted(edges, score, side="right") for score in (labelled.p, rows.p))
+    errors, weights = (
+        np.bincount(known, column, len(edges) + 1) for column in (labelled.w * (labelled.y - labelled.p), labelled.w)
+    )
+    return np.clip((errors / weights)[new], -rows.p, 1 - rows.p)
 
 
 Evidence = Labelled | CalibrationBound | AuditResult | float
@@ -417,6 +478,20 @@ def describe_labelled(rows: Scored) -> str:
     return f"{len(rows.y):,} labelled row{'' if len(rows.y) == 1 else 's'}"
 
 
+def assumption_of(evidence: str) -> str:
+    """Return what an interval assumes, given the ``evidence`` of a result."""
+    if evidence.endswith(AS_GIVEN):
+        return "if the bound on c holds"
+    return NO_CHANGE if evidence else CALIBRATED
+
+
+def evidence_text(evidence: str) -> str:
+    """Return the ``evidence`` of a result and its assumption, for a repr."""
+    if not evidence or evidence.endswith(AS_GIVEN):
+        return evidence or "assuming calibrated scores"
+    return f"{evidence}, if nothing has changed since"
+
+
 def upper_bound(
     evidence: CalibrationBound | AuditResult | float, failing: float, segment: str | None = None
 ) -> tuple[float, str]:
@@ -437,7 +512,7 @@ def upper_bound(
             ) from error
         bound = _bound_from_finding(finding, failing)
         return bound, f"c at most {bound:.4g}, from the audit of {finding.segment}"
-    return evidence, f"c at most {evidence:g}, as given"
+    return evidence, f"c at most {evidence:g}, {AS_GIVEN}"
 
 
 def _bound_from_finding(finding: Any, failing: float) -> float:

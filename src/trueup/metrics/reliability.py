@@ -138,8 +138,9 @@ def reliability(
     band : {"confidence", "consistency"}
         A confidence band around the curve contains the observed rates: Wilson's limits for the rows of a bin, of an
         isotonic block (never narrower than the bootstrap of rows, which cannot move an end that is all 0 or all 1) or under
-        the kernel; it does not include the bias of smoothing. A consistency band around the diagonal contains the curve of
-        a calibrated score (outcomes drawn from the scores). Both are pointwise, at 1 - alpha.
+        the kernel; it does not include the bias of smoothing. A consistency band around the diagonal contains each point of
+        the curve of a calibrated score (outcomes drawn from the scores) with probability 1 - alpha. Both are pointwise: an
+        entire curve lies inside less often.
     n_bins, alpha, draws, random_state
         Number of bins, level, number of resamples and their seed.
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     Row = Sequence[Finding | None]  # the findings of a segment, one per audit
 
-DIFFERENT_ROWS = "These audits are of different rows: differences may come from the rows, not from the scores."
+DIFFERENT_ROWS = (
+    "These audits are of different rows: differences may come from the rows, not from the scores. P-values are for one "
+    "look: each audit may raise a false alarm at its own level."
+)
 MAX_PAIRS = 4
 MAX_TABLE_ROWS = 500
 MAX_PATCHES = 100

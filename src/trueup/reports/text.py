@@ -28,7 +28,7 @@ MAX_COLUMNS_IN_CALL = 60
 MAX_NAME_IN_SENTENCE = 60  # characters
 MAX_FILES = 20
 MAX_FILES_IN_SUBJECT = 2
-AUDIT_AGAIN = "Audit again when the model, the data or the population changes."
+AUDIT_AGAIN = "Audit again when the model, the data or the population changes; p-values are for one look."
 TIME_WORD = re.compile(r"(before|after|now|then)\b", re.IGNORECASE)  # at the start of the name of an audit
 
 

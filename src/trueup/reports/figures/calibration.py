@@ -55,8 +55,8 @@ def draw_reliability(
 ) -> Axes:
     """Draw reliability curves: mean outcome against mean score in bins of about equal weight, with intervals.
 
-    For a single audit, the band in which each bin of a calibrated score would lie is shaded, and a histogram of the scores
-    is drawn at the bottom.
+    For a single audit, the band in which each bin of a calibrated score lies with 1 - alpha probability is shaded. It is
+    pointwise: some of many bins lie outside by chance. A histogram of the scores is drawn at the bottom.
 
     Parameters
     ----------
@@ -135,7 +135,8 @@ def draw_cumulative(result: Audit | Mapping[str, Audit], ax: Axes | None = None,
     """Draw cumulative differences: the sum of outcome minus score over all rows in order of score, divided by their number.
 
     Where the line rises the scores are too low, where it falls too high. Its slope is the error at those scores, and its
-    range is the test statistic (Arrieta-Ibarra et al. 2022). The band is two standard errors of a calibrated score.
+    range is the test statistic (Arrieta-Ibarra et al. 2022). The band is two standard errors of a calibrated
+    score at each point: pointwise, unlike the test.
 
     Parameters
     ----------
@@ -164,7 +165,8 @@ def draw_cumulative(result: Audit | Mapping[str, Audit], ax: Axes | None = None,
         half = BAND * path.noise
         ax.fill_between(
             path.share, -half, half, color=GREY if single else style["color"], linewidth=0, zorder=1,
-            alpha=band_alpha(len(named), 0.5 if single else 0.12), label="±2 standard errors" if single else None,
+            alpha=band_alpha(len(named), 0.5 if single else 0.12),
+            label="±2 standard errors, pointwise" if single else None,
         )  # fmt: skip
         ax.plot(path.share, path.value, label=name or "all rows", zorder=3, **style, **point_marker(path.share))
     ax.axhline(0.0, color=INK, linewidth=0.9, zorder=2)

@@ -153,8 +153,9 @@ def _mark_best(ax: Axes, best: BestRule, thresholds: list[float]) -> None:
 def draw_decision_curve(result: DecisionCurve, ax: Axes | None = None, *, title: str = "") -> Axes:
     """Draw the net benefit of acting on scores by threshold, compared with acting on all rows or on none.
 
-    After Vickers & Elkin (2006). For two scores, such as before and after a fix, the area between them is shaded. The axis
-    ends a little below 0, and gains below it are not reported.
+    After Vickers & Elkin (2006). The shaded intervals are pointwise: they hold at one threshold by itself. For two scores,
+    such as before and after a fix, the area between them is shaded, and labelled with the largest gain that is significant
+    for all thresholds at once. The axis ends a little below 0, and gains below it are not reported.
 
     Parameters
     ----------
@@ -200,7 +201,7 @@ def draw_decision_curve(result: DecisionCurve, ax: Axes | None = None, *, title:
 def _shade_difference(ax: Axes, result: DecisionCurve, before: str, after: str, bottom: float) -> None:
     """Shade gains and losses of ``after``, and label the largest significant one above ``bottom``, the end of the axis."""
     t, first, second = result.threshold, result.benefit[before], result.benefit[after]
-    _, low, high = result.difference[after]
+    low, high = result.difference[after].band_low, result.difference[after].band_high
     visible = np.minimum(first, second) >= bottom
     for kind, difference, significant, colour in (
         ("gain", second - first, visible & (low > 0), COLOURS[2]),
