@@ -31,7 +31,7 @@ from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from trueup._types import FloatArray
+    from trueup._types import FloatArray, IntArray
     from trueup.data.table import Table, Task
 
 
@@ -66,13 +66,17 @@ class LossDifference(NamedTuple):
     tolerance: float  # the difference that counts as a tie: one standard error, or more if a handful of rows dominate it
 
 
-def compare_losses(losses: FloatArray, best: FloatArray, weight: FloatArray | None) -> LossDifference:
+def compare_losses(
+    losses: FloatArray, best: FloatArray, weight: FloatArray | None, cluster: IntArray | None = None
+) -> LossDifference:
     """Return the mean of ``losses - best``, paired by row, with its standard error and the tolerance for a tie."""
-    mean, error, rows = stopping.paired_gain(losses - best, weight)
+    mean, error, rows = stopping.paired_gain(losses - best, weight, cluster=cluster)
     return LossDifference(mean, error, stopping.required_gain(1.0, error, rows, float(np.average(losses, weights=weight))))
 
 
-def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> tuple[int, int]:
+def choose_simplest(
+    losses: Sequence[FloatArray], weight: FloatArray | None, cluster: IntArray | None = None
+) -> tuple[int, int]:
     """Return the index of the first (simplest) candidate that ties with the best, and that of the best (lowest mean loss).
 
     This is the one-standard-error rule of Breiman et al. (1984), section 3.4.3, with the error of the paired difference.
@@ -81,7 +85,7 @@ def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> 
     best = int(np.argmin(means))
     lowest = np.inf
     for number, row_losses in enumerate(losses[:best]):
-        difference = compare_losses(row_losses, losses[best], weight)
+        difference = compare_losses(row_losses, losses[best], weight, cluster)
         # Not one that is worse than a simpler one: a few rows with a huge loss also have a huge standard error.
         if means[number] < lowest and difference.mean <= difference.tolerance:
             return number, best
@@ -292,6 +296,7 @@ class Auto(FeatureCalibrator):
             train, held = table.take(fold.train), table.take(fold.valid)
             rows = np.concatenate([rows, fold.valid])
             weight = None if table.weight is None else table.weight[rows]
+            cluster = stopping.cluster_numbers(table, rows)
             base.evaluate(train, held, workers)
             for done, method in enumerate(methods, start=1):
                 if not method.dropped:
@@ -303,15 +308,17 @@ class Auto(FeatureCalibrator):
                 best = min(complete, key=lambda method: float(np.average(method.losses, weights=weight)))
                 for method in complete:
                     if method.calibrator is not None and not isinstance(method.calibrator, ScoreCalibrator):
-                        difference = compare_losses(method.losses, best.losses, weight)
+                        difference = compare_losses(method.losses, best.losses, weight, cluster)
                         method.dropped = difference.mean > DROP_ERRORS * difference.tolerance
-        chosen, lowest = choose_simplest([method.losses for method in complete], weight)
+        chosen, lowest = choose_simplest([method.losses for method in complete], weight, cluster)
         winner, best = complete[chosen], complete[lowest]
         before, candidates = float(np.average(base.losses, weights=weight)), []
         for method in methods:
             losses, count = method.losses, len(method.losses)
             w = None if weight is None else weight[:count]
-            gain, behind = compare_losses(base.losses[:count], losses, w), compare_losses(losses, best.losses[:count], w)
+            own = None if cluster is None else cluster[:count]
+            gain = compare_losses(base.losses[:count], losses, w, own)
+            behind = compare_losses(losses, best.losses[:count], w, own)
             loss = before - gain.mean if method.dropped else float(np.average(losses, weights=w))
             candidates.append(Candidate(
                 method.name, method.title, loss, gain.mean, gain.error, behind.mean, behind.error,

@@ -62,7 +62,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     threads: int | None = None
     engine: str = "auto"
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Calibrator:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, cluster: Any = None) -> Calibrator:
         """Fit the correction.
 
         Parameters
@@ -73,6 +73,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         y : array or column name
             The outcome, one value per row, or the name of a column of ``X``; data that is not in memory needs a name.
         sample_weight : array or column name, optional
+        cluster : array or column name, optional
+            Identifies rows that belong together, such as the rows of one customer: held-out rows are whole clusters, and
+            standard errors of the gain are those of independent clusters. It is not a feature.
 
         Returns
         -------
@@ -85,7 +88,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             "task": self._task(), "categorical": self.categorical, "unlabelled": self.unlabelled, "classes": self.classes,
         }  # fmt: skip
         if self._check_engine(X) is None:
-            return self.fit_table(read(X, **roles))
+            return self.fit_table(read(X, cluster=cluster, **roles))
+        if cluster is not None:
+            raise ArgumentError("clusters need rows in memory", hint="pass a sample of them", parameter="cluster")
         with open_partitions(X, **roles) as partitions:
             self._fit_partitioned(partitions)
         return self
@@ -106,7 +111,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         if after is None and fitted.changes:
             after = fitted.apply_table(table, Workers(self.threads))
         explanation = Explanation((), len(table), 0.0, 0.0) if after is None else self._explain_change(table, fitted, after)
-        self.model_ = Model(table.schema, fitted, result.history, explanation, about)
+        schema = table.schema if table.cluster is None else replace(table.schema, cluster=None)  # not needed to predict
+        self.model_ = Model(schema, fitted, result.history, explanation, about)
         self.history_ = result.history
         held = result.held_out
         self.held_out_ = None if held is None else held.scored
@@ -168,12 +174,12 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def _task(self) -> str:
         return self.task
 
-    def _read_labelled(self, X: Any, y: Any, sample_weight: Any, schema: Schema) -> Table:
+    def _read_labelled(self, X: Any, y: Any, sample_weight: Any, schema: Schema, cluster: Any = None) -> Table:
         """Read rows ``X`` with outcomes ``y`` as a Table, with categories coded by the levels of ``schema``."""
         like = read_like(X, schema)
         table = read(
             X, outcome=y, prediction=like.prediction if schema.prediction else NO_PREDICTION, weight=sample_weight,
-            features=[], task=self._task(), classes=schema.classes or None, unlabelled=self.unlabelled,
+            features=[], task=self._task(), classes=schema.classes or None, unlabelled=self.unlabelled, cluster=cluster,
         )  # fmt: skip
         kept = slice(None) if table.kept is None else table.kept
         return replace(table, schema=schema, columns={name: column[kept] for name, column in like.columns.items()})
@@ -195,7 +201,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.stopping, Validation):
             return table, stopping.split_rows(table, self.stopping, int(self.random_state))
         given = self.stopping
-        held = self._read_labelled(given.data, given.outcome, given.sample_weight, table.schema)
+        held = self._read_labelled(given.data, given.outcome, given.sample_weight, table.schema, given.cluster)
         stopping.warn_if_trained_on(table, held, task_loss(table.schema.task))
         return stopping.append_rows(table, held), stopping.hold_out_last(len(table), len(held))
 

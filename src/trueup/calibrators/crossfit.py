@@ -14,9 +14,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params
 
-from trueup.data.columns import check_unique_names, from_array
-from trueup.data.folds import assign_folds
-from trueup.data.frame import RowSummary, read
+from trueup.data.clusters import cluster_keys
+from trueup.data.columns import check_unique_names, from_array, from_values
+from trueup.data.folds import assign_clusters, assign_folds, hash_numbers
+from trueup.data.frame import RowSummary, describe_rows, read
 from trueup.errors import ArgumentError, ColumnError, DataError
 
 if TYPE_CHECKING:
@@ -116,14 +117,32 @@ def check_cv_parameter(cv: Any) -> None:
         )
 
 
-def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray, split_params: Mapping[str, Any]) -> Folds:
-    """Return (train, test) indices per fold: ``rows`` split by ``cv``; an integer ``cv`` stratifies them by ``strata``."""
+def read_clusters(cluster: Any, rows: int) -> IntArray:
+    """Return the cluster of each row, numbered from 0; raise unless there is one identifier per row."""
+    raw = from_values(cluster, "cluster")
+    if len(raw) != rows:
+        raise DataError(f"cluster has {len(raw):,} values for {rows:,} rows", "pass one per row", parameter="cluster")
+    return np.unique(cluster_keys(raw, "cluster", describe_rows), return_inverse=True)[1].ravel()
+
+
+def divide_rows(
+    cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray, split_params: Mapping[str, Any],
+    clusters: IntArray | None = None,
+) -> Folds:  # fmt: skip
+    """Return (train, test) indices per fold: ``rows`` split by ``cv``; an integer ``cv`` stratifies them by ``strata``.
+
+    With ``clusters``, the number of the cluster of each row, an integer ``cv`` keeps clusters together, a splitter receives
+    them as ``groups``, and other splits must not divide one.
+    """
     if isinstance(cv, (int, np.integer)):
-        content = _row_content(X, rows) or [np.arange(len(rows)) * 1.0]
-        fold = assign_folds(content, strata, int(cv), SEED)
+        if clusters is None:
+            fold = assign_folds(_row_content(X, rows) or [np.arange(len(rows)) * 1.0], strata, int(cv), SEED)
+        else:
+            fold = assign_clusters(hash_numbers([clusters[rows]]), strata, int(cv), SEED)
         folds = [(rows[fold != number], rows[fold == number]) for number in range(int(cv))]
     elif hasattr(cv, "split"):
-        splits = cv.split(take_rows(X, rows), y[rows], **_check_method_params(X, split_params, rows))
+        groups = {} if clusters is None else {"groups": clusters[rows]}
+        splits = cv.split(take_rows(X, rows), y[rows], **(groups | _check_method_params(X, split_params, rows)))
         folds = [(rows[train], rows[test]) for train, test in splits]
     else:
         counted = np.zeros(len(y), bool)
@@ -144,6 +163,8 @@ def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray
         hint = "use a splitter in which each row is in at most one test set"
     elif any(np.isin(test, train).any() for train, test in folds):
         message, hint = "predicts training rows", "no row may be in both parts of a split: such scores are optimistic"
+    elif clusters is not None and any(np.isin(clusters[test], clusters[train]).any() for train, test in folds):
+        message, hint = "divides clusters", "pass a number of folds, or a splitter that respects groups, as GroupKFold"
     if message:
         raise ArgumentError(f"cv {message}", hint, parameter="cv")
     return folds

@@ -156,6 +156,7 @@ def measure_saturation(
     weight: FloatArray | None,
     *,
     real: bool,
+    cluster: IntArray | None = None,
 ) -> Saturation:
     """Measure the gains of a second pass, and of one with deeper trees, on held-out rows with corrected scores ``before``.
 
@@ -170,7 +171,7 @@ def measure_saturation(
     losses = ((y - before) / unit) ** 2
     passes = []
     for scores in (second, deeper):
-        gains = [paired_gain(losses - ((y - f) / unit) ** 2, weight) for f in scores]
+        gains = [paired_gain(losses - ((y - f) / unit) ** 2, weight, cluster=cluster) for f in scores]
         errors = [error if np.isfinite(error) else 1.0 for _, error, _ in gains]
         passes.append((max(0.0, gains[0][0]), max(errors)))
     saturated = not any(_is_large(*gain_and_error) for gain_and_error in passes)
@@ -328,7 +329,7 @@ class DepthTwo(SegmentCalibrator):
     def _make_history(self, fit: _RateFit, base: FloatArray, task: str) -> History:
         """Return the history: the trees of ``fit`` are chosen if they improve on the held-out scores ``base`` enough."""
         count = fit.grower.rounds[0].trees
-        chosen, evaluations = choose_rounds(iter([(fit.y - base) ** 2, fit.losses]), fit.weight)
+        chosen, evaluations = choose_rounds(iter([(fit.y - base) ** 2, fit.losses]), fit.weight, cluster=fit.cluster)
         trees = f"{count} tree{'s' if count > 1 else ''} at learning rate {fit.rate:g}"
         reason = "no trees lowered the held-out squared error significantly; scores are left unchanged"
         if self.stopping is None:
@@ -358,7 +359,10 @@ class DepthTwo(SegmentCalibrator):
         deeper = self._search_rates(replace(grower, growth=wider))
         real = table.schema.task == "regression"
         after, after_deeper = ([fit.scores for fit in fits] for fits in (second, deeper))
-        return measure_saturation(grower.y[rows], before, after, after_deeper, _take(table.weight, rows), real=real)
+        return measure_saturation(
+            grower.y[rows], before, after, after_deeper, _take(table.weight, rows), real=real,
+            cluster=stopping.cluster_numbers(table, rows),
+        )  # fmt: skip
 
     def _check_parameters(self, table: Table) -> None:
         self._check_single_prediction(table)
@@ -379,6 +383,7 @@ class _RateFit:
         rows = start.evaluated_rows
         self.raw = self.grower.held_out_scores()[:, 0]
         self.y, self.weight = start.y[rows], _take(start.table.weight, rows)
+        self.cluster = stopping.cluster_numbers(start.table, rows)
         self.base_loss = float(np.average((self.y - start.held_out_scores()[:, 0]) ** 2, weights=self.weight))
         self.clip(None if start.table.schema.task == "regression" else (0.0, 1.0))
 
@@ -395,7 +400,7 @@ class _RateFit:
 
     def improves_on(self, other: _RateFit) -> bool:
         """Return whether this rate improves on a higher one by RATE_ERRORS standard errors and RATE_SHARE of its gain."""
-        gain, error, _ = paired_gain(other.losses - self.losses, self.weight)
+        gain, error, _ = paired_gain(other.losses - self.losses, self.weight, cluster=self.cluster)
         total = self.base_loss - self.loss
         return total > 0 and gain > max(RATE_ERRORS * error, RATE_SHARE * total)
 

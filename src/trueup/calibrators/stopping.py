@@ -179,12 +179,15 @@ class Validation:
     sample_weight : array, optional
     patience : int
         The number of rounds without a gain after which the search stops.
+    cluster : array or column name, optional
+        As ``cluster`` of `fit`; without it these rows are independent.
     """
 
     data: Any
     outcome: Any
     sample_weight: Any = None
     patience: int = 1
+    cluster: Any = None
 
     def __post_init__(self) -> None:
         if self.data is None or self.outcome is None:
@@ -294,13 +297,14 @@ def choose_rounds(
     lowest: bool = False,
     on_improvement: Callable[[], None] | None = None,
     communicator: Communicator = SINGLE_PROCESS,
+    cluster: IntArray | None = None,
 ) -> tuple[int, list[tuple[float, float, float]]]:
     """Return the last round that lowered the loss significantly (0: none), and (loss, gain, standard error) per round.
 
     ``losses`` yields the losses of the evaluation rows, of the base score and then after each round; the next item is
     requested only while the search goes on. The gain of a round is over the best round before it. ``lowest`` chooses the
     lowest loss, significant or not. ``on_improvement`` is called when a round is the best so far, before the next is
-    requested. All workers return the same.
+    requested. All workers return the same. ``cluster`` has the number of the cluster of each evaluation row.
     """
     best: FloatArray | None = None
     chosen, evaluations = 0, []
@@ -310,7 +314,7 @@ def choose_rounds(
             best = current
             evaluations.append((loss, 0.0, 0.0))
             continue
-        gain, error, rows = paired_gain(best - current, weight, communicator)
+        gain, error, rows = paired_gain(best - current, weight, communicator, cluster)
         errors = LATER_ROUND_ERRORS if chosen else FIRST_ROUND_ERRORS
         improved = gain > required_gain(errors, error, rows, evaluations[0][0])
         if lowest:
@@ -354,15 +358,28 @@ def weighted_mean(values: FloatArray, weight: FloatArray | None, communicator: C
     return float(total / mass)
 
 
+def cluster_numbers(table: Table, rows: IntArray | slice = slice(None)) -> IntArray | None:
+    """Return the cluster of some rows of a table, numbered from 0; None without clusters."""
+    return None if table.cluster is None else np.unique(table.cluster[rows], return_inverse=True)[1].ravel()
+
+
 def paired_gain(
-    difference: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
+    difference: FloatArray,
+    weight: FloatArray | None,
+    communicator: Communicator = SINGLE_PROCESS,
+    cluster: IntArray | None = None,
 ) -> tuple[float, float, float]:
     """Return the mean of the differences per row, its standard error, and the effective number of rows behind that error.
 
-    Weights are importance weights. The effective number of rows is ``(sum u^2)^2 / sum u^4`` of the weighted deviations
-    u, and at most that of the weights: a handful of rare events or heavy rows count as a handful, however many rows there
-    are beside them.
+    With a ``cluster`` of each row (numbers from 0), clusters take the place of rows: the mean of a cluster counts with the
+    sum of its weights. Weights are importance weights. The effective number of rows is ``(sum u^2)^2 / sum u^4`` of the
+    weighted deviations u, and at most that of the weights: a handful of rare events or heavy rows count as a handful,
+    however many rows there are beside them.
     """
+    if cluster is not None:
+        own = np.ones(len(difference)) if weight is None else weight
+        sizes, totals = (np.bincount(cluster, values).astype(np.float64) for values in (own, own * difference))
+        difference, weight = totals / sizes, sizes
     w = np.empty(0) if weight is None else weight / float(communicator.all_reduce_max([weight.max(initial=0.0)])[0])
     gain = weighted_mean(difference, None if weight is None else w, communicator)
     sums = (float(len(difference)),) * 2 if weight is None else (float(w.sum()), float((w**2).sum()))
@@ -426,7 +443,8 @@ def split_rows(
     if not 0 < min(held_out) <= max(held_out) < rows:
         raise DataError(
             f"the {rows:,} rows cannot be split into training and held-out rows",
-            hint="pass more rows, fewer folds, or another share to hold out",
+            hint="pass more rows, fewer folds, or another share to hold out"
+            + ("; the rows of a cluster are in one fold" if table.cluster is not None else ""),
         )
     return splits
 
@@ -438,8 +456,13 @@ def check_row_count(table: Sized) -> None:
 
 
 def assign_folds(table: Table, count: int, seed: int) -> IntArray:
-    """Return the fold of each row, from 0 to ``count - 1``, by its content; stratified by outcome if the task is binary."""
+    """Return the fold of each row, from 0 to ``count - 1``, by its content or, if there are clusters, by its cluster.
+
+    Stratified by outcome if the task is binary.
+    """
     strata = table.y if table.schema.task == "binary" else np.zeros(len(table))
+    if table.cluster is not None:
+        return folds.assign_clusters(table.cluster, strata, count, seed)
     content, ties = row_content(table)
     return folds.assign_folds(content, strata, count, seed, ties)
 
@@ -457,9 +480,16 @@ def append_rows(table: Table, more: Table) -> Table:
     weight = None
     if table.weight is not None or more.weight is not None:
         weight = np.concatenate([np.ones(len(t)) if t.weight is None else t.weight for t in (table, more)])
+    cluster = None
+    if table.cluster is not None or more.cluster is not None:  # rows without a cluster are clusters of one
+        single = folds.hash_numbers([np.arange(len(table) + len(more), dtype=np.float64)], seed=1)
+        parts = (single[: len(table)], single[len(table) :])
+        cluster = np.concatenate([
+            own if t.cluster is None else t.cluster for t, own in zip((table, more), parts, strict=True)
+        ])  # fmt: skip
     return replace(
         table, columns=columns, prediction=np.concatenate([table.prediction, more.prediction]),
-        outcome=np.concatenate([table.y, more.y]), weight=weight, kept=None,
+        outcome=np.concatenate([table.y, more.y]), weight=weight, kept=None, cluster=cluster,
     )  # fmt: skip
 
 

@@ -54,7 +54,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     features: Any = None
     n_jobs: int | None = None
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, cluster: Any = None, **params: Any) -> Self:
         """Fit the estimator and its calibrator.
 
         Parameters
@@ -63,6 +63,9 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         y : array
             Labels of any kind for a classifier, numbers for a regressor.
         sample_weight : array, optional
+        cluster : array, optional
+            Identifies rows that belong together, such as the rows of one customer: folds keep them together. A splitter
+            in ``cv`` receives it as ``groups``, and must not divide a cluster.
         **params
             Routed to the estimator and the splitter, if metadata routing is enabled.
 
@@ -72,7 +75,8 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         """
         X, y, weight = self._check_data(X, y, sample_weight, params)
         y, outcome, reader = self._read_outcome(y, weight)
-        fitted, rows, scores = self._cross_fit(X, y, weight, reader, params)
+        clusters = None if cluster is None else crossfit.read_clusters(cluster, len(y))
+        fitted, rows, scores = self._cross_fit(X, y, weight, reader, params, clusters)
         curve, code = None, outcome[rows]
         # A logistic curve for margins, and for probabilities of 0 of what then occurred.
         if reader.classes is not None and (
@@ -81,7 +85,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
             w = None if weight is None else weight[rows]
             curve = MarginCurve(_margins(scores), code, w, len(reader.classes))
             scores = curve(_margins(scores))
-        self._fit_calibrator(X, rows, scores, outcome, weight, reader)
+        self._fit_calibrator(X, rows, scores, outcome, weight, reader, clusters)
         self.estimator_, self._reader_, self._curve_ = fitted, reader, curve
         return self
 
@@ -146,8 +150,9 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         return X, labels, weight
 
     def _cross_fit(
-        self, X: Any, y: AnyArray, weight: FloatArray | None, reader: ScoreReader, params: Mapping[str, Any]
-    ) -> tuple[Any, IntArray, FloatArray]:
+        self, X: Any, y: AnyArray, weight: FloatArray | None, reader: ScoreReader, params: Mapping[str, Any],
+        clusters: IntArray | None,
+    ) -> tuple[Any, IntArray, FloatArray]:  # fmt: skip
         """Return the estimator fitted on all rows, the indices of the rows with out-of-fold scores, and these scores."""
         estimator = self._estimator()
         rows = np.arange(len(y)) if weight is None else np.flatnonzero(weight > 0)
@@ -173,7 +178,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         strata = np.zeros(len(rows))
         if reader.classes is not None:
             strata += np.searchsorted(reader.classes, y[rows])
-        folds = crossfit.divide_rows(self.cv, X, y, strata, rows, split_params)
+        folds = crossfit.divide_rows(self.cv, X, y, strata, rows, split_params, clusters)
         scores = Parallel(n_jobs=self.n_jobs)(
             delayed(crossfit.fit_and_predict)(clone(estimator), X, y, fold, reader, fit_params) for fold in folds
         )
@@ -186,8 +191,9 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         return fitted, predicted[order], np.concatenate(scores)[order]
 
     def _fit_calibrator(
-        self, X: Any, rows: IntArray, scores: FloatArray, outcome: AnyArray, weight: FloatArray | None, reader: ScoreReader
-    ) -> None:
+        self, X: Any, rows: IntArray, scores: FloatArray, outcome: AnyArray, weight: FloatArray | None, reader: ScoreReader,
+        clusters: IntArray | None,
+    ) -> None:  # fmt: skip
         """Fit the calibrator to the out-of-fold ``scores`` of ``rows``; ``outcome`` has class indices for a classifier."""
         labels = [] if reader.classes is None else [str(label) for label in reader.classes.tolist()]
         task: Task = "regression" if reader.classes is None else "binary" if len(labels) == 2 else "multiclass"
@@ -210,7 +216,8 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
             if features is None:
                 warnings.simplefilter("ignore", IdentifierWarning)  # nor these columns
             values = np.array(labels, object)[code] if several else code.astype(np.float64)
-            calibrator.fit(columns.extract(X, scores), values, sample_weight=w)
+            options = {} if clusters is None else {"cluster": clusters[rows]}
+            calibrator.fit(columns.extract(X, scores), values, sample_weight=w, **options)
         self.calibrator_, self._columns_ = calibrator, columns
         self.held_out_, self.held_out_before_ = calibrator.held_out_, calibrator.held_out_before_
 

@@ -243,6 +243,8 @@ def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisp
     prediction = rows.find_prediction()
     scan, roles = rows.scan(prediction, feature_lists(arguments), "feature")
     features = roles.pop("by")
+    if roles.pop("cluster") is not None:
+        raise ArgumentError("--cluster needs all rows in memory", hint="leave --memory out")
     with open_scan_partitions(scan, prediction=prediction, features=features, **roles) as partitions:
         if arguments.validation is None:
             check_memory(partitions, make_calibrator(arguments, partitions.schema).stopping)
@@ -271,12 +273,13 @@ def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
         names += [rows.find(feature.name, "feature") for feature in schema.features]
         outcome = rows.find(str(schema.outcome), "outcome")
         weight = rows.find_optional(schema.weight, "weight")
-        data = rows.read([*names, outcome, weight], text_columns(schema), outcome)
+        cluster = rows.find_optional(schema.cluster, "cluster")
+        data = rows.read([*names, outcome, weight, cluster], text_columns(schema), outcome)
     except TrueupError as error:
         error.message = f"--validation: {error.message}"
         raise
     _check_differ(table, data[schema.prediction[0]])
-    return Validation(data, outcome, weight)
+    return Validation(data, outcome, weight, cluster=cluster)
 
 
 def _check_differ(table: Table, scores: Any) -> None:

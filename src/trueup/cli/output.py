@@ -210,7 +210,8 @@ def table_notes(arguments: argparse.Namespace, table: Table, rows: int | None = 
         reason = "auto: several prediction columns are classes"
     yield f"task: {schema.task} ({reason})"
     roles = [f"outcome {schema.outcome}", f"prediction {', '.join(schema.prediction)}"]
-    yield "roles: " + "; ".join([*roles, *([f"weight {schema.weight}"] if schema.weight else [])])
+    optional = {"weight": schema.weight, "cluster": schema.cluster}
+    yield "roles: " + "; ".join([*roles, *(f"{role} {name}" for role, name in optional.items() if name)])
     if arguments.positive is not None:
         yield f"outcome: {arguments.positive} counts as 1, every other as 0 (--positive)"
     if schema.classes:

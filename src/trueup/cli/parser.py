@@ -278,7 +278,8 @@ examples:
                 "--resume",
             ),
             "columns": (
-                OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--task", "--unlabelled", "--features",
+                OUTCOME, PREDICTION, "--positive", "--classes", "--weight",
+                Use("--cluster", "held-out rows are whole clusters"), "--task", "--unlabelled", "--features",
                 "--categorical",
             ),
             "method": (

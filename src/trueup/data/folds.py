@@ -50,6 +50,21 @@ def assign_folds(
     return position * _step(folds) % folds
 
 
+def assign_clusters(cluster: UInt64Array, strata: FloatArray, folds: int, seed: int) -> IntArray:
+    """Assign rows to folds so that every cluster is in one fold; ``cluster`` has the identifier of each row as a hash.
+
+    Clusters are assigned by size (powers of 2) and mean stratum, and within these by their hash: every run of consecutive
+    folds has its share of large and of small clusters.
+    """
+    keys, group, count = np.unique(cluster, return_inverse=True, return_counts=True)
+    level = np.round(np.bincount(group.ravel(), strata) / count)
+    size = -np.floor(np.log2(count))  # the largest first: the smaller ones then fill the folds evenly
+    _mix(keys, np.full(len(keys), np.uint64(seed)))
+    position = np.empty(len(keys), np.int64)
+    position[np.lexsort((keys, level, size))] = np.arange(len(keys))
+    return (position * _step(folds) % folds)[group.ravel()]
+
+
 def assign_folds_by_hash(
     columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], folds: int, seed: int
 ) -> IntArray:

@@ -75,7 +75,7 @@ class SingleMapCalibrator(Calibrator):
     def _evaluate(self, held: Table, after: FloatArray) -> History:
         """Return the history: losses of the rows ``held`` before and ``after`` the correction, and whether to keep it."""
         losses = (_row_losses(held, scores) for scores in (held.prediction, after))
-        chosen, evaluations = stopping.choose_rounds(losses, held.weight)
+        chosen, evaluations = stopping.choose_rounds(losses, held.weight, cluster=stopping.cluster_numbers(held))
         change = f"held-out loss {evaluations[0][0]:.6g} -> {evaluations[1][0]:.6g}"
         if self.stopping is None:
             chosen, reason = 1, "fitted on all rows; no rows were held out to evaluate it"

@@ -40,6 +40,7 @@ GAMMAS = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, math.inf)
 SHRINKAGES = (1.0, 3.0, 10.0, 30.0, 100.0)
 MAX_LEAVE_ONE_OUT = 50_000  # distinct rows; of more, HELD_OUT_ROWS are held out instead
 HELD_OUT_ROWS = 20_000
+MAX_HELD_OUT_SHARE = 0.5
 AUTO_MIN_BINS, AUTO_MAX_BINS = 5, 15
 # Of equal width as in the paper: 5 bins for 500 rows, else 15. Of equal weight, where none is empty, fewer are better.
 ROWS_PER_BIN = {"width": 100, "mass": 1000}
@@ -208,7 +209,8 @@ class LoRe(FeatureCalibrator):
         edges = self._score_edges(table.prediction[pooled.first], pooled)
         selector = MapSelector(embedding, edges, *self._candidate_values(embedding), self.threads)
         placed = place_rows(table, pooled, embedding, edges)
-        leave_one_out = len(pooled.first) <= MAX_LEAVE_ONE_OUT
+        # Leaving out one row would leave the others of its cluster.
+        leave_one_out = len(pooled.first) <= MAX_LEAVE_ONE_OUT and table.cluster is None
         if leave_one_out:
             rows = np.arange(len(table))
             selection = selector.by_leave_one_out(placed, table)
@@ -310,8 +312,8 @@ class LoRe(FeatureCalibrator):
 
 
 def _hold_out_rows(table: Table) -> Split:
-    """Split the rows of a large table: about HELD_OUT_ROWS of them are held out."""
-    share = max(HELD_OUT_ROWS / len(table), 1 / stopping.HOLDOUT_FOLDS)
+    """Split the rows of a large table, or of one with clusters: about HELD_OUT_ROWS of them are held out, at most half."""
+    share = min(max(HELD_OUT_ROWS / len(table), 1 / stopping.HOLDOUT_FOLDS), MAX_HELD_OUT_SHARE)
     return stopping.split_rows(table, Holdout(share), 0)[0]
 
 
@@ -617,10 +619,13 @@ class MapSelector:
             if loss < lowest * (1 - TIE) or not candidates:
                 lowest, best, best_losses, best_rates = loss, len(candidates), losses, rates
             candidates.append(LocalCandidate(self.gammas[number], m, move, loss))
-        rows = pooled.rows
-        gain, error, effective_rows = stopping.paired_gain(
-            np.repeat(base - best_losses, rows), np.repeat(weight / rows, rows)
-        )
+        rows, difference = pooled.rows, base - best_losses
+        if table.cluster is None:
+            gain, error, effective_rows = stopping.paired_gain(np.repeat(difference, rows), np.repeat(weight / rows, rows))
+        else:
+            gain, error, effective_rows = stopping.paired_gain(
+                difference[pooled.index], (weight / rows)[pooled.index], cluster=stopping.cluster_numbers(table)
+            )
         kept = gain > stopping.required_gain(stopping.LATER_ROUND_ERRORS, error, effective_rows, before)
         scores = local.reset(table.prediction, local.confidence_of(table.prediction)[1], best_rates[pooled.index])
         return Selection(tuple(candidates), candidates[best], before, gain, error, kept, scores)

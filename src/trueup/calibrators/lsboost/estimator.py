@@ -455,6 +455,7 @@ class LevelSearch:
         own = [split.valid if held_out else split.train for split in self.splits]
         rows = np.concatenate(own)
         weight = None if self.table.weight is None else self.table.weight[rows]
+        cluster = stopping.cluster_numbers(self.table, rows)
         self.best = base[rows]  # scores of the evaluated rows after the best round
         chosen, evaluations = stopping.choose_rounds(
             self._losses(own, self.table.y[rows], most),
@@ -462,6 +463,7 @@ class LevelSearch:
             patience=patience,
             lowest=True,
             on_improvement=self._keep_best,
+            cluster=cluster,
         )
         end = "stopped at the maximum number of rounds"
         if self.exhausted:
@@ -469,7 +471,7 @@ class LevelSearch:
         elif len(evaluations) - 1 - chosen >= patience:
             end = "further rounds did not lower it"
         pair = [self._loss(self.table.y[rows], scores) for scores in (base[rows], self.best)]
-        if held_out and not stopping.choose_rounds(pair, weight)[0]:
+        if held_out and not stopping.choose_rounds(pair, weight, cluster=cluster)[0]:
             chosen = 0
         return chosen, evaluations, end
 

@@ -334,8 +334,8 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: Mapping[str, Any]) -> None:
         self.path, self._schema = Path(path), fingerprint["schema"]
-        # The names of outcome and weight do not matter: they may be passed as arrays. There may be millions of levels.
-        plain = asdict(replace(self._schema, outcome=None, weight=None))
+        # The names of outcome, weight and cluster do not matter: they may be arrays. There may be millions of levels.
+        plain = asdict(replace(self._schema, outcome=None, weight=None, cluster=None))
         schema = hashlib.sha256(json.dumps(plain, sort_keys=True).encode("ascii")).hexdigest()
         versions = {"version": version("trueup"), "LightGBM": version("lightgbm")}
         self._fingerprint = to_jsonable({**fingerprint, "schema": schema, **versions})
@@ -394,7 +394,7 @@ def fingerprint_table(table: Table) -> dict[str, Any]:
         "schema": table.schema,
         "rows": len(table),
         "features": digest_arrays(*(table.columns[feature.name] for feature in table.schema.features)),
-        **{name: digest_arrays(getattr(table, name)) for name in ("prediction", "outcome", "weight")},
+        **{name: digest_arrays(getattr(table, name)) for name in ("prediction", "outcome", "weight", "cluster")},
     }
 
 

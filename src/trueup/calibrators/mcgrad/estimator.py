@@ -179,6 +179,7 @@ class MCGrad(SegmentCalibrator):
             None if rows.weight is None else rows.weight[evaluated],
             patience=most if self.stopping is None else self.stopping.patience,
             on_improvement=grower.keep_best if keeps_scores else None,
+            cluster=stopping.cluster_numbers(rows, evaluated),
         )
         cascade, history = self._finish(table.schema, *choice, grower.rounds, grower.refit)
         best = grower.best

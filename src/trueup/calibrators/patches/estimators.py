@@ -320,6 +320,8 @@ class PatchRows:
         keys = [key[self.order] for key in keys]
         self.y, self.p, *codes = keys  # of all rows, held-out rows included
         self.weight = weight = weight[self.order]
+        self.held_out = masks[:, 1, self.order].any(axis=0)
+        self.cluster = stopping.cluster_numbers(table, self.order[self.held_out])  # of the held-out rows
         self.splits = masks[:, :, self.order]  # of each split, the training rows and the held-out rows
         searched = self.splits[:, 0].any(axis=0)
         # Groups of every set of columns, the smallest sets first; groups of too little weight get no number.
@@ -396,7 +398,7 @@ class PatchSearch:
         self.sums = np.zeros((len(rows.groups), self.levels, 4))
         self.closed = np.zeros((len(rows.groups), len(self.ranges)), bool)
         self.states = [base.copy() for _ in rows.splits] if self.validated else []
-        self.held_out = np.any([valid for _, valid in rows.splits], axis=0)
+        self.held_out, self.cluster = rows.held_out, rows.cluster
         self.losses = self._row_losses(rows.y, base) if self.validated else self._row_losses(self.y, self.value)
         self._tally(np.arange(self.levels))
         tests = max(int((self.cells[0] >= self.min_rows).sum()), 1)
@@ -544,7 +546,9 @@ class PatchSearch:
             slope = self._to_logit(new) - self._to_logit(old) if self.loss.name == "log" else 2 * (new - old)
             null += float((w[held] ** 2 * slope**2 * self._variance(self._to_prediction(old), held)).sum())
         weight = w[self.held_out]
-        gain, error, effective_rows = stopping.paired_gain((self.losses - losses)[self.held_out], weight)
+        gain, error, effective_rows = stopping.paired_gain(
+            (self.losses - losses)[self.held_out], weight, cluster=self.cluster
+        )
         error = max(error, float(self.unit * np.sqrt(null) / weight.sum()))
         kept = gain > stopping.required_gain(self.threshold, error, effective_rows, self.rounds[0].loss)
         error = error if np.isfinite(error) else 0.0

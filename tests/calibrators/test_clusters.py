@@ -1,0 +1,190 @@
+"""Fits with clusters: folds keep them whole, and the standard errors of gains are those of independent clusters."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from trueup.calibrators import stopping
+from trueup.calibrators.crossfit import divide_rows, read_clusters
+from trueup.data.folds import assign_clusters, hash_numbers, hash_texts
+from trueup.data.frame import read
+
+SMALL = {"rounds": 2, "trees": 5}
+CALIBRATORS = {
+    "mcgrad": lambda **o: tu.MCGrad("p", ["region"], **SMALL, **o),
+    "mcgrad, holdout": lambda **o: tu.MCGrad("p", ["region"], stopping=tu.Holdout(0.3), **SMALL, **o),
+    "lsboost": lambda **o: tu.LSBoost("p", ["region"], rounds=2, **o),
+    "depthtwo": lambda **o: tu.DepthTwo("p", ["region"], trees=5, **o),
+    "hkrr": lambda **o: tu.HKRR("p", ["region"], **o),
+    "lore": lambda **o: tu.LoRe("p", ["region"], **o),
+    "isotonic": lambda **o: tu.Isotonic("p", stopping=tu.CrossValidation(3), **o),
+    "grouped": lambda **o: tu.Grouped(tu.Platt(), by=["region"], prediction="p", stopping=tu.CrossValidation(3), **o),
+    "auto": lambda **o: tu.Auto("p", ["region"], methods=["identity", "platt"], **o),
+}
+
+
+def clustered_rows(seed, clusters=120, size=6, shift=0.8):
+    random = np.random.default_rng([seed, 3])
+    customer = np.repeat(np.arange(clusters), size)
+    logit = random.normal(size=clusters)[customer]
+    region = np.array(["north", "south"])[random.integers(0, 2, clusters)[customer]]
+    y = random.random(clusters) < 1 / (1 + np.exp(-logit[::size] - shift * (region[::size] == "north")))
+    return {"p": 1 / (1 + np.exp(-logit)), "region": region, "customer": customer, "y": y[customer].astype(float)}
+
+
+# Folds
+
+
+@pytest.mark.parametrize("folds", [2, 5, 1000])
+def test_every_cluster_is_in_one_fold(folds):
+    random = np.random.default_rng(0)
+    cluster = hash_numbers([np.repeat(np.arange(300), random.integers(1, 30, 300))])
+    fold = assign_clusters(cluster, random.random(len(cluster)).round(), folds, 0)
+    assert all(len(np.unique(fold[cluster == key])) == 1 for key in np.unique(cluster))
+    if folds <= 5:
+        assert np.bincount(fold, minlength=folds).min() >= 0.8 * len(cluster) / folds
+
+
+def test_folds_of_clusters_depend_on_the_identifiers_and_the_seed_only():
+    random = np.random.default_rng(1)
+    names = np.array([f"customer {number}" for number in random.integers(0, 100, 900)])
+    keys = hash_texts(names)
+    fold = assign_clusters(keys, np.zeros(900), 5, 0)
+    order = random.permutation(900)
+    np.testing.assert_array_equal(assign_clusters(keys[order], np.zeros(900), 5, 0), fold[order])
+    assert (assign_clusters(keys, np.zeros(900), 5, 1) != fold).any()
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+def test_held_out_rows_are_whole_clusters(name, monkeypatch):
+    rows, splits = clustered_rows(0), []
+    split_rows = stopping.split_rows
+    monkeypatch.setattr(stopping, "split_rows", lambda *a, **o: splits.append((a[0], split_rows(*a, **o))) or splits[-1][1])
+    fitted = CALIBRATORS[name]().fit(rows, "y", cluster="customer")
+    assert splits
+    for table, own in splits:
+        for split in own:
+            assert not np.isin(table.cluster[split.train], table.cluster[split.valid]).any()
+    assert fitted.model_.schema.cluster is None
+    assert "customer" not in [feature.name for feature in fitted.model_.schema.features]
+
+
+def test_shrinkage_of_groups_is_chosen_on_whole_clusters(monkeypatch):
+    from trueup.calibrators.curves import grouped
+
+    found = []
+    assign = grouped.assign_folds
+    monkeypatch.setattr(grouped, "assign_folds", lambda table, *a: found.append((table, assign(table, *a))) or found[-1][1])
+    tu.Grouped(tu.Platt(), by=["region"], prediction="p").fit(clustered_rows(0), "y", cluster="customer")
+    for table, fold in found:
+        assert len(np.unique(np.column_stack([table.cluster, fold.astype(np.uint64)]), axis=0)) == len(
+            np.unique(table.cluster)
+        )
+    assert found
+
+
+def test_clusters_of_one_row_leave_the_standard_error_as_it_is():
+    random = np.random.default_rng(2)
+    gains, weight = random.normal(0.1, 1.0, 200), random.lognormal(size=200)
+    plain = stopping.paired_gain(gains, weight)
+    assert stopping.paired_gain(gains, weight, cluster=random.permutation(200)) == pytest.approx(plain)
+
+
+def test_the_standard_error_of_copies_is_that_of_one():
+    gains = np.random.default_rng(2).normal(0.1, 1.0, 200)
+    plain = stopping.paired_gain(gains, None)
+    copies = stopping.paired_gain(np.repeat(gains, 7), None, cluster=np.repeat(np.arange(200), 7))
+    assert copies == pytest.approx(plain)
+
+
+def test_the_standard_error_agrees_with_sums_over_clusters():
+    random = np.random.default_rng(4)
+    cluster, w, d = random.integers(0, 40, 300), random.lognormal(size=300), random.normal(size=300)
+    mean = (w * d).sum() / w.sum()
+    sums = np.array([(w * (d - mean))[cluster == number].sum() for number in range(40)])
+    size = np.bincount(cluster, w)
+    rows = min(size.sum() ** 2 / (size**2).sum(), (sums**2).sum() ** 2 / (sums**4).sum())
+    expected = mean, math.sqrt((sums**2).sum() * rows / (rows - 1)) / w.sum(), rows
+    assert stopping.paired_gain(d, w, cluster=cluster) == pytest.approx(expected)
+
+
+def test_a_calibrated_score_of_clusters_is_left_unchanged():
+    # Twenty copies of each row: without clusters, copies are evaluated by a model that was fitted on them.
+    changed = {None: 0, "customer": 0}
+    for seed, cluster in itertools.product(range(12), changed):
+        rows = clustered_rows(seed, 60, 20, shift=0.0)
+        rows = {name: column for name, column in rows.items() if cluster or name != "customer"}
+        fitted = tu.Isotonic("p", stopping=tu.CrossValidation(5)).fit(rows, "y", cluster=cluster)
+        changed[cluster] += fitted.history_.chosen
+    assert changed[None] >= 8
+    assert changed["customer"] <= 2
+
+
+def test_an_error_of_clusters_is_corrected():
+    rows = clustered_rows(1, 600, 5, shift=1.5)
+    fitted = tu.Auto("p", ["region"], methods=["identity", "mcgrad"]).fit(rows, "y", cluster="customer")
+    assert fitted.choice_.method == "mcgrad"
+
+
+def test_validation_rows_may_have_clusters():
+    rows, more = clustered_rows(1), clustered_rows(2)
+    validation = tu.Validation(more, more["y"], cluster="customer")
+    fitted = tu.Isotonic("p", stopping=validation).fit(rows, "y", cluster="customer")
+    plain = tu.Isotonic("p", stopping=tu.Validation(more, more["y"])).fit(rows, "y", cluster="customer")
+    assert fitted.history_.loss_before == pytest.approx(plain.history_.loss_before)
+    assert fitted.history_.rounds[1].error > 1.5 * plain.history_.rounds[1].error
+
+
+def test_another_cluster_invalidates_finished_rounds(tmp_path):
+    rows = clustered_rows(1)
+    path = tmp_path / "fit.rounds"
+    tu.MCGrad("p", ["region"], resume=str(path), **SMALL).fit(rows, "y", cluster="customer")
+    assert not path.exists() or path.stat().st_size  # removed, or kept for another fit
+    table = read(rows, outcome="y", prediction="p", features=["region"], cluster="customer")
+    from trueup.calibrators.mcgrad.cascade import fingerprint_table
+
+    other = read(rows, outcome="y", prediction="p", features=["region"], cluster=rows["customer"] // 2)
+    assert fingerprint_table(table)["cluster"] != fingerprint_table(other)["cluster"]
+
+
+def test_too_few_clusters_for_the_folds_are_an_error():
+    rows = clustered_rows(1)
+    rows["customer"] = rows["customer"] % 3
+    with pytest.raises(tu.errors.DataError, match="cannot be split") as raised:
+        tu.MCGrad("p", ["region"], **SMALL).fit(rows, "y", cluster="customer")
+    assert "the rows of a cluster are in one fold" in str(raised.value)
+
+
+# Estimators
+
+
+def test_cross_fitting_keeps_clusters_together():
+    rows = clustered_rows(3)
+    X = np.column_stack([rows["p"], rows["region"] == "north"]).astype(float)
+    clusters = read_clusters(rows["customer"].astype(str), len(X))
+    folds = divide_rows(5, X, rows["y"], rows["y"], np.arange(len(X)), {}, clusters)
+    assert sum(len(test) for _, test in folds) == len(X)
+    assert not any(np.isin(clusters[test], clusters[train]).any() for train, test in folds)
+
+
+def test_calibrated_classifiers_accept_clusters():
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GroupKFold
+
+    rows = clustered_rows(3)
+    X = np.column_stack([rows["p"], rows["region"] == "north"]).astype(float)
+    for cv in (5, GroupKFold(4)):
+        fitted = tu.CalibratedClassifier(LogisticRegression(), tu.Platt(), cv=cv).fit(
+            X, rows["y"], cluster=rows["customer"]
+        )
+        assert fitted.predict_proba(X).shape == (len(X), 2)
+    own = [(np.arange(400), np.arange(400, 720))]
+    with pytest.raises(tu.errors.ArgumentError, match="cv divides clusters"):
+        tu.CalibratedClassifier(LogisticRegression(), tu.Platt(), cv=own).fit(X, rows["y"], cluster=rows["customer"])
+    with pytest.raises(tu.errors.DataError, match="cluster has 3 values for 720 rows"):
+        tu.CalibratedClassifier(LogisticRegression(), tu.Platt()).fit(X, rows["y"], cluster=[1, 2, 3])

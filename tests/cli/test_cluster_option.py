@@ -1,0 +1,68 @@
+"""The option --cluster of the commands."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from trueup.cli import main
+
+ROLES = ["--outcome", "y", "--prediction", "p"]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    random = np.random.default_rng(5)
+    customer = np.repeat(np.arange(200), 6)
+    p = random.uniform(0.1, 0.6, 200)[customer]
+    y = (random.random(200)[customer] < p).astype(int)
+    region = np.array(["north", "south"])[random.integers(0, 2, 200)[customer]]
+    return {"y": y, "p": p, "region": region, "customer": np.array([f"c{number}" for number in customer])}
+
+
+@pytest.fixture(scope="module")
+def path(rows, tmp_path_factory):
+    path = tmp_path_factory.mktemp("clusters") / "rows.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([list(rows), *zip(*rows.values(), strict=True)])
+    return str(path)
+
+
+def test_audit_has_the_numbers_of_the_library(path, rows, capsys):
+    assert main(["audit", path, *ROLES, "--cluster", "customer", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    expected = tu.audit(rows, outcome="y", prediction="p", cluster="customer")
+    assert found["roles"]["cluster"] == "customer"
+    assert found["overall"]["design_effect"] == pytest.approx(expected.overall.design_effect)
+    assert found["by"] == ["region"]
+
+
+def test_pages_and_summaries_state_the_design_effect(path, tmp_path, capsys):
+    page, summary = tmp_path / "page.html", tmp_path / "summary.md"
+    assert main(["audit", path, *ROLES, "--cluster", "customer", "-o", str(page), "-o", str(summary)]) == 0
+    assert "rows are in 200 clusters (by customer): design effect" in capsys.readouterr().out
+    for file in (page, summary):
+        assert "200 clusters" in file.read_text()
+
+
+def test_audit_rejects_an_unknown_cluster_column(path, capsys):
+    assert main(["audit", path, *ROLES, "--cluster", "costumer"]) == 2
+    assert "no column 'costumer' to use as cluster" in capsys.readouterr().err
+
+
+def test_fit_keeps_clusters_whole(path, tmp_path, capsys):
+    output = str(tmp_path / "model.trueup")
+    command = ["fit", path, *ROLES, "--cluster", "customer", "--method", "platt", "--cross-validate", "-o", output]
+    assert main([*command, "--verbose"]) == 0
+    assert "cluster customer" in capsys.readouterr().err
+    assert "customer" not in [feature.name for feature in tu.load(output).schema.features]
+
+
+def test_fit_in_chunks_refuses_clusters(path, tmp_path, capsys):
+    command = ["fit", path, *ROLES, "--cluster", "customer", "--memory", "1GB", "-o", str(tmp_path / "model.trueup")]
+    assert main(command) == 2
+    assert "--cluster needs all rows in memory" in capsys.readouterr().err
