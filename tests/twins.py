@@ -144,14 +144,27 @@ def real_pvalue(y, p, w, variance, third, slope):
     return max(tail_of_sums(x, s, variance.sum(), third.sum()), own)
 
 
-def holm(p):
+def holm(p, shares=None):
+    """Holm's adjustment, with a share of alpha per test (equal by default)."""
     p = list(p)
-    order = sorted(range(len(p)), key=lambda i: p[i])
+    shares = [1 / len(p)] * len(p) if shares is None else list(shares)
+    order = sorted(range(len(p)), key=lambda i: p[i] / shares[i])
     out, worst = [0.0] * len(p), 0.0
     for rank, i in enumerate(order):
-        worst = max(worst, (len(p) - rank) * p[i])
+        worst = max(worst, p[i] / shares[i] * sum(shares[l] for l in order[rank:]))
         out[i] = min(1.0, worst)
     return out
+
+
+def shares(segments):
+    """Share of alpha of each segment, given its columns: depths, then combinations, then segments have equal shares."""
+    combinations = set(segments)
+    return [
+        1 / len({len(one) for one in combinations})
+        / sum(len(one) == len(own) for one in combinations)
+        / segments.count(own)
+        for own in segments
+    ]  # fmt: skip
 
 
 def three_se(rate, repetitions):

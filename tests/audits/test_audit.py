@@ -58,7 +58,51 @@ def test_every_finding_follows_its_definition(weighted):
         assert finding.ecce == pytest.approx(twins.span(y, p, w) / weight.sum())
         assert finding.sigma == pytest.approx(twins.span(y, p, w) / math.sqrt(v))
         assert finding.p_value == pytest.approx(twins.default_pvalue(y, p, w), rel=1e-6)
-    np.testing.assert_allclose(audit.columns["p_adjusted"], twins.holm(audit.columns["p_value"]), rtol=1e-12)
+
+
+def test_adjusted_p_values_follow_their_definition():
+    data = _simulated(1500, 3, levels=(4, 3, 2), decimals=2)
+    data["p"] = 0.8 * data["p"]
+    audit = tu.audit(data, **ROLES, by=["c0", "c1", "c2"], depth=3, min_rows=20, segments={"low": data["p"] < 0.3})
+    own = [tuple(part.split("=")[0] for part in finding.segment.split(" & ") if part != "all rows") for finding in audit]
+    adjusted = twins.holm(audit.columns["p_value"], twins.shares(own))
+    np.testing.assert_allclose(audit.columns["p_adjusted"], adjusted, rtol=1e-9)
+    assert 5 < (audit.columns["p_adjusted"] < 1).sum() < len(audit)
+
+
+@pytest.mark.parametrize("adjust", ["holm", "max"])
+def test_irrelevant_columns_do_not_hide_an_error_over_all_rows(adjust):
+    random = np.random.default_rng(0)
+    n = 4000
+    p = random.uniform(0.1, 0.6, n)
+    data = {"p": p, "y": random.random(n) < p + 0.03} | {
+        f"noise{k}": np.array(["a", "b", "c"], object)[random.integers(0, 3, n)] for k in range(40)
+    }
+    adjusted = []
+    for count in (1, 5, 40):
+        audit = tu.audit(data, **ROLES, by=[f"noise{k}" for k in range(count)], adjust=adjust)
+        assert audit.miscalibrated
+        adjusted.append(audit.overall.p_adjusted)
+        if adjust == "holm":
+            assert audit.overall.p_adjusted <= (2 if count == 1 else 3) * audit.overall.p_value * (1 + 1e-9)
+    assert max(adjusted) <= 0.05
+
+
+def test_the_column_order_does_not_change_which_combinations_are_tested():
+    data = _simulated(3000, 2, levels=(6, 6, 6, 6))
+    names = ["c0", "c1", "c2", "c3"]
+    audits = [tu.audit(data, **ROLES, by=by, max_cells=100) for by in (names, names[::-1])]
+    dropped = [{frozenset(name.split(" x ")) for name in audit.dropped} for audit in audits]
+    assert dropped[0] == dropped[1]
+    assert len(dropped[0]) > 0
+    assert f"; {len(dropped[0])} combinations of columns were not tested" in audits[0].verdict
+    assert {_sorted_name(finding): finding.p_adjusted for finding in audits[0]} == pytest.approx(
+        {_sorted_name(finding): finding.p_adjusted for finding in audits[1]}
+    )
+
+
+def _sorted_name(finding):
+    return " & ".join(sorted(finding.segment.split(" & ")))
 
 
 def test_findings_are_sorted_worst_first_and_untested_last():
@@ -211,8 +255,8 @@ def test_every_class_and_the_top_label_are_audited():
 def test_beyond_max_cells_the_deepest_combinations_are_dropped_and_listed():
     data = _simulated(3000, 0, levels=(5, 5, 5))
     audit = tu.audit(data, **ROLES, depth=3, max_cells=70)
-    assert audit.dropped == ("c0 x c1", "c0 x c1 x c2")
-    assert "left out to stay within 70 cells: 2 combinations (c0 x c1, c0 x c1 x c2)" in repr(audit)
+    assert audit.dropped == ("c0 x c1 x c2", "c1 x c2")
+    assert "left out to stay within 70 cells: 2 combinations (c0 x c1 x c2, c1 x c2)" in repr(audit)
     assert tu.audit(data, **ROLES, depth=3).dropped == ()
 
 
@@ -479,7 +523,7 @@ def test_a_weight_of_two_is_the_row_twice_for_point_estimates(data):
     second = tu.audit(repeated, **{**SMALL, "weight": None})
     for name in first.to_frame()["segment"]:
         a = first[name]
-        if a.n < 2:
+        if a.n < 2 or "rare levels" in name:  # which levels are rare depends on the number of rows
             continue
         b = second[name]
         for column in ("weight", "observed", "expected", "bias", "ratio", "ecce"):
@@ -507,3 +551,41 @@ def test_intervals_of_rates_of_zero_and_one_touch_the_ends():
             warnings.simplefilter("ignore")  # one outcome only
             whole = tu.audit({"y": np.full(60, rate), "p": p}, outcome="y", prediction="p").overall
         assert (whole.ratio_low == 0.0) if rate == 0 else (whole.ratio_high == pytest.approx(10.0, rel=1e-15))
+
+
+def test_rare_levels_are_tested_together_alone_and_in_combinations():
+    random = np.random.default_rng(0)
+    n = 6000
+    rare = random.random(n) < 0.05
+    country = np.where(rare, [f"r{k}" for k in random.integers(0, 40, n)], np.array(["BR", "DE"])[random.integers(0, 2, n)])
+    device = np.array(["tv", "web"])[random.integers(0, 2, n)]
+    p = np.full(n, 0.3)
+    data = {"country": country.astype(object), "device": device.astype(object), "p": p, "y": random.random(n) < p}
+    audit = tu.audit(data, **ROLES)
+    name = f"country=({len(set(country[rare]))} rare levels)"
+    for keep, segment in ((rare, name), (rare & (device == "tv"), f"{name} & device=tv")):
+        finding = audit[segment]
+        assert finding.testable
+        assert finding.n == keep.sum()
+        assert finding.observed == pytest.approx(data["y"][keep].mean())
+        assert finding.p_value == pytest.approx(twins.default_pvalue(data["y"][keep], p[keep]), rel=1e-6)
+        assert finding.curve.rows.sum() == keep.sum()
+    assert not audit["country=r3"].testable
+    assert audit["country=r3"].n == (country == "r3").sum()
+    assert audit.thin == len(set(country[rare]))
+    everything = tu.audit({"id": np.repeat(np.arange(n // 5), 5).astype(str), "p": p, "y": data["y"]}, **ROLES)
+    assert [finding.segment for finding in everything] == ["all rows"]
+
+
+@pytest.mark.parametrize("levels", [20, 300])
+def test_an_error_shared_by_rare_levels_is_found(levels):
+    found = 0
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        n, size = 20_000, 20
+        code = np.where(np.arange(n) < levels * size, np.arange(n) // size, levels + random.integers(0, 5, n))
+        p = random.uniform(0.02, 0.1, n)
+        y = random.random(n) < np.where(code < levels, 2 * p, p)
+        audit = tu.audit({"c": [f"l{one}" for one in code], "p": p, "y": y}, **ROLES)
+        found += audit[f"c=({levels} rare levels)"].p_adjusted <= 0.05
+    assert found >= 4

@@ -214,7 +214,7 @@ def test_segments_with_few_clusters_are_not_tested_but_counted():
     assert math.isnan(small.p_value)
     assert small.note == f"not tested: fewer than {MIN_CLUSTERS} effective clusters"
     assert audit.tested == 3
-    assert audit.worst(1)[0].p_adjusted == pytest.approx(min(1.0, 4 * audit.worst(1)[0].p_value))
+    assert audit.worst(1)[0].p_adjusted == pytest.approx(min(1.0, 6 * audit.worst(1)[0].p_value))
     assert "not tested: 1 segment has too few clusters (counted among the tests)" in repr(audit)
     everything = tu.audit({**columns, "customer": rows["customer"] % 5}, **ROLES, cluster="customer")
     assert everything.verdict == "nothing could be tested: no segment has 50 rows in 10 effective clusters"

@@ -41,7 +41,7 @@ def test_a_notebook_shows_the_verdict_and_the_worst_ten_segments():
     assert texts[0] == audit.verdict
     names = re.findall(r"<bdi>(.*?)</bdi>", shown)
     assert [html.unescape(name) for name in names] == [finding.segment for finding in audit.worst(10)]
-    assert shown.count("(rejected)") == audit.rejected == 4
+    assert shown.count("(rejected)") == audit.rejected == 6
 
 
 def test_names_are_escaped_in_a_notebook():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
+from trueup.errors import ArgumentError
 from trueup.kernels import tails
 from trueup.kernels.tally import Cells, sort_rows, tally
 from trueup.metrics.inference import limit_pvalues, range_quantile, segment_pvalues
@@ -146,3 +147,65 @@ def test_a_two_way_interaction_in_two_percent_of_the_rows_is_found_at_depth_two(
         {**columns, "a": a, "b": b, "p": p, "y": (random.random(n) < truth).astype(int)}, outcome="y", prediction="p"
     )
     assert audit["a=on & b=on"].p_adjusted < 1e-6
+
+
+def _weighted_rows(kind, random, n=2000):
+    """Return scores, calibrated outcomes and weights of which the largest, or their dependence on the outcome, is awkward."""
+    if kind == "sampled":
+        p = random.beta(1, 9, 6 * n)
+        y = random.random(len(p)) < p
+        kept = np.flatnonzero(~y | (random.random(len(p)) < 0.1))[:n]
+        return p[kept], y[kept], np.where(y[kept], 10.0, 1.0)
+    w = 1 + random.pareto(1.5, n) if kind == "exposures" else np.where(random.random(n) < 0.005, 60.0, 1.0)
+    p = np.clip(0.2 / w, 1e-4, 0.9) if kind == "exposures" else random.beta(1, 20, n)
+    return p, random.random(n) < p, w
+
+
+@pytest.mark.parametrize("kind", ["exposures", "a few heavy rows", "sampled"])
+def test_awkward_weights_keep_level_and_coverage(kind):
+    repetitions, alarms, covered = 40, 0, []
+    for seed in range(repetitions):
+        random = np.random.default_rng([seed, 5])
+        p, y, w = _weighted_rows(kind, random)
+        data = {f"c{k}": np.array([*"abcd"], object)[random.integers(0, 4, len(p))] for k in range(4)}
+        audit = tu.audit(data | {"p": p, "y": y, "w": w}, outcome="y", prediction="p", weight="w", min_rows=30)
+        assert audit.weight_ratio == (pytest.approx(10) if kind == "sampled" else 1)
+        alarms += audit.miscalibrated
+        covered += [finding.ratio_low <= 1 <= finding.ratio_high for finding in audit if finding.depth == 1]
+    assert alarms / repetitions <= 0.05 + three_se(0.05, repetitions)
+    # The sixteen intervals of an audit share rows: about as many independent ones as repetitions.
+    assert np.mean(covered) >= 0.95 - three_se(0.95, 4 * repetitions)
+
+
+def test_a_planted_error_is_found_in_a_sample_as_in_all_rows():
+    random = np.random.default_rng(0)
+    n = 30_000
+    segment = np.array([*"abcd"], object)[random.integers(0, 4, n)]
+    p = random.beta(1, 30, n)
+    y = random.random(n) < 1 / (1 + (1 - p) / p * np.exp(-0.6 * (segment == "a")))
+    kept = y | (random.random(n) < 0.1)
+    data = {"s": segment[kept], "p": p[kept], "y": y[kept]}
+    roles = {"outcome": "y", "prediction": "p"}
+    audit = tu.audit(data, **roles, sampling={"positive": 1, "negative": 0.1})
+    assert audit.weight_ratio == pytest.approx(0.1)
+    assert "weights depend on the outcome: rows of outcome 1 weigh 0.10 times as much" in repr(audit)
+    assert audit["s=a"].p_adjusted < 1e-3
+    assert tu.audit({"s": segment, "p": p, "y": y}, **roles)["s=a"].p_adjusted < 1e-3
+    same = tu.audit(data | {"w": np.where(y[kept], 1.0, 10.0)}, **roles, by=["s"], weight="w")
+    np.testing.assert_allclose(same.columns["p_value"], audit.columns["p_value"], rtol=1e-9)
+    with pytest.raises(ArgumentError, match=r"sampling must have the keys positive and negative"):
+        tu.audit(data, **roles, sampling={"positive": 1})
+    with pytest.raises(ArgumentError, match=r"sampling\['negative'\] must be a number"):
+        tu.audit(data, **roles, sampling={"positive": 1, "negative": 0})
+
+
+def test_segments_with_far_too_few_rare_events_are_found():
+    found = 0
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        n = 12_000
+        p = 0.02 * random.uniform(0.8, 1.2, n)
+        segment = np.where(np.arange(n) < 800, "x", "o").astype(object)
+        y = random.random(n) < np.where(segment == "x", 0.0, p)
+        found += tu.audit({"s": segment, "p": p, "y": y}, outcome="y", prediction="p")["s=x"].p_adjusted <= 0.05
+    assert found >= 19

@@ -156,9 +156,13 @@ def test_a_column_of_missing_values_has_one_segment():
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 3), st.integers(1, 400))
 def test_the_plan_stays_within_its_budget_and_drops_the_deepest_combinations_first(levels, depth, budget):
-    full, none = plan_combinations(levels, 10_000, depth=depth, min_rows=10, max_cells=10**9)
+    full, none = plan_combinations(
+        dict(zip("abcdefgh", levels, strict=False)), 10_000, depth=depth, min_rows=10, max_cells=10**9
+    )
     assert not none
-    kept, dropped = plan_combinations(levels, 10_000, depth=depth, min_rows=10, max_cells=budget)
+    kept, dropped = plan_combinations(
+        dict(zip("abcdefgh", levels, strict=False)), 10_000, depth=depth, min_rows=10, max_cells=budget
+    )
     assert sorted([*kept, *dropped]) == sorted(full)
     cost = sum(levels) + sum(min(np.prod([levels[c] for c in combination]), 1000) for combination in kept)
     assert cost <= budget or not kept

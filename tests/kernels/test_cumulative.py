@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -43,13 +45,33 @@ def test_every_segment_has_the_sums_of_its_rows(case):
         weight = np.ones(member.sum()) if own is None else own
         v, k3 = twins.moments(p[member], own)
         assert found.rows[at] == member.sum()
-        np.testing.assert_allclose(found.weights[at], [weight.sum(), (weight**2).sum()], rtol=1e-12)
+        np.testing.assert_allclose(found.weights[at, :2], [weight.sum(), (weight**2).sum()], rtol=1e-12)
+        if own is not None:
+            e = weight * (y - p)[member]
+            np.testing.assert_allclose(found.weights[at, 2:], [(e**2).sum(), (e**4).sum()], atol=1e-12)
         np.testing.assert_allclose(found.expected[at], np.sum(weight * p[member]), atol=1e-12)
         np.testing.assert_allclose(found.residual[at], np.sum(weight * (y - p)[member]), atol=1e-12)
         np.testing.assert_allclose(found.span[at], twins.span(y[member], p[member], own), atol=1e-12)
         np.testing.assert_allclose(found.reach[at], np.abs(twins.path(y[member], p[member], own)).max(), atol=1e-12)
         np.testing.assert_allclose(found.state[at, sums.RISE], twins.rise(y[member], p[member], own), atol=1e-12)
         np.testing.assert_allclose(found.state[at, [sums.VARIANCE, sums.SKEW]], [v, k3], atol=1e-12)
+
+
+@given(segmented(real=False), st.sampled_from([0.1, 3.0]))
+def test_weights_that_depend_on_the_outcome_change_variance_and_skewness(case, ratio):
+    y, p, b, _ = case
+    b, y = np.ones(len(y)) if b is None else b, np.round(y)
+    rows = replace(sort_rows(y, p, b * np.where(y == 1, ratio, 1.0), real=False), ratio=ratio)
+    zeros = np.zeros(len(y), np.int32)
+    found = tally(rows, zeros, zeros, (1, 1), Cells(np.zeros(1, np.int64), np.array([len(y)])))
+    # Outcome 1, of probability q, adds b ratio (1 - p), outcome 0 adds -b p.
+    q = p / (p + ratio * (1 - p))
+    v = np.sum(q * (b * ratio * (1 - p)) ** 2 + (1 - q) * (b * p) ** 2)
+    k3 = np.sum(q * (b * ratio * (1 - p)) ** 3 - (1 - q) * (b * p) ** 3)
+    np.testing.assert_allclose(found.state[0, [sums.VARIANCE, sums.SKEW]], [v, k3], rtol=1e-9, atol=1e-12)
+    null_q, null_a = rows.null_rows(slice(None))
+    np.testing.assert_allclose(null_q, q[rows.order], atol=1e-12)
+    np.testing.assert_allclose(null_a * (y[rows.order] - null_q), rows.e, atol=1e-12)
 
 
 @given(segmented(real=True))

@@ -19,6 +19,25 @@ def test_holm_equals_its_definition(p):
     np.testing.assert_allclose(inference.adjust(p, "holm"), twins.holm(p), rtol=1e-12)
 
 
+@given(st.lists(st.tuples(st.floats(0, 1, allow_subnormal=False), st.floats(0.01, 1)), min_size=1, max_size=12))
+def test_weighted_holm_equals_its_definition(tests):
+    p, shares = np.array(tests).T
+    shares = shares / shares.sum()
+    np.testing.assert_allclose(inference.adjust(p, "holm", shares), twins.holm(p, shares), rtol=1e-9)
+    for method in ("bh", "by"):
+        equal = np.full(len(p), 1 / len(p))
+        np.testing.assert_allclose(inference.adjust(p, method, equal), inference.adjust(p, method), rtol=1e-12)
+        assert (inference.adjust(p, method, shares) >= p).all()
+
+
+def test_weighted_adjustments_by_hand():
+    p, shares = np.array([0.02, 0.001, 0.5]), np.array([0.5, 0.25, 0.25])
+    # p/share is 0.04, 0.004 and 2: 0.004 (1), then 0.04 (0.75), then 2 (0.25).
+    np.testing.assert_allclose(inference.adjust(p, "holm", shares), [0.03, 0.004, 0.5])
+    # p/(3 share) is 0.01333, 0.001333 and 0.6667: times 3/2, 3/1 and 3/3.
+    np.testing.assert_allclose(inference.adjust(p, "bh", shares), [0.02, 0.004, 2 / 3])
+
+
 @given(pvalues)
 def test_benjamini_hochberg_is_the_smallest_level_that_rejects(p):
     p = np.array(p)

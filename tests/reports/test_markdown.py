@@ -52,10 +52,10 @@ def test_a_summary_has_verdict_figures_worst_segments_and_provenance(pair):
     audit = pair[0]
     text = markdown(audit, top=3)
     assert text.startswith(
-        "## Calibration audit\n\n**miscalibrated: 4 of 78 segments at 5% (Holm)**, worst `region=harbour`"
+        "## Calibration audit\n\n**miscalibrated: 6 of 78 segments at 5% (Holm)**, worst `region=harbour`"
     )
     figures, worst = tables(text)
-    assert ["segments miscalibrated", "4 (adjusted p at most 0.05)"] in figures
+    assert ["segments miscalibrated", "6 (adjusted p at most 0.05)"] in figures
     assert ["rows", "20,000"] in figures
     assert [row[0] for row in worst[2:]] == [f"`{finding.segment}`" for finding in audit.worst(3)]
     assert worst[2][1] == "**miscalibrated**"
@@ -68,16 +68,16 @@ def test_a_summary_has_verdict_figures_worst_segments_and_provenance(pair):
 
 def test_two_audits_are_compared(pair):
     text = markdown(list(pair), top=5)
-    assert "4 segments miscalibrated before, 0 after. 0 of the 4 still miscalibrated, 4 no longer" in text
+    assert "6 segments miscalibrated before, 0 after. 0 of the 6 still miscalibrated, 6 no longer" in text
     figures, compared = tables(text)
     assert figures[0] == ["", "`before`", "`after`"]
-    assert ["segments miscalibrated", "4 (adjusted p at most 0.05)", "0 (adjusted p at most 0.05)"] in figures
+    assert ["segments miscalibrated", "6 (adjusted p at most 0.05)", "0 (adjusted p at most 0.05)"] in figures
     harbour = next(row for row in compared if row[0] == "`region=harbour`")
     assert harbour[2] == " → ".join(f"{audit['region=harbour'].ratio:.2f}" for audit in pair)
     assert (harbour[3], harbour[6]) == ("**miscalibrated**", "within noise")
     assert len(compared) == 2 + 5
     back = markdown({"a": pair[1], "b": pair[0]})
-    assert "0 segments miscalibrated with a, 4 with b. 4 newly miscalibrated." in back
+    assert "0 segments miscalibrated with a, 6 with b. 6 newly miscalibrated." in back
 
 
 def test_a_segment_of_only_one_audit_is_marked_as_absent(pair):
@@ -216,7 +216,7 @@ def test_the_vocabulary_is_used_throughout(pair):
         assert "tariff classes tested" in own
         assert "### Worst tariff classes" in own
         assert not re.search(r"classs|\bsegments?\b", own)
-    assert "**miscalibrated: 4 of 78 tariff classes at 5% (Holm)**" in text
+    assert "**miscalibrated: 6 of 78 tariff classes at 5% (Holm)**" in text
 
 
 def test_long_tables_list_the_worst_and_count_the_others():

@@ -118,7 +118,7 @@ def hostile():
 def test_the_page_starts_with_the_verdict(before, after):
     page = text_of(before)
     assert "Miscalibrated" in page
-    assert f"5 of {before.tested} segments are miscalibrated at 5% (Holm). The evidence is strongest on " in page
+    assert f"8 of {before.tested} segments are miscalibrated at 5% (Holm). The evidence is strongest on " in page
     assert "No miscalibration found" in text_of(after)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup._validate import check_choice, check_fraction, check_integer
+from trueup._validate import check_choice, check_fraction, check_integer, check_number
 from trueup.audits import text
 from trueup.audits.clusters import MIN_CLUSTERS, check_supported
 from trueup.audits.dispersion import fit_pooled_noise
@@ -61,6 +61,7 @@ def audit(
     prediction: Any = None,
     by: Sequence[Hashable] | Hashable | None = None,
     weight: Any = None,
+    sampling: Mapping[str, float] | None = None,
     cluster: Any = None,
     task: str = "auto",
     depth: int = 2,
@@ -98,7 +99,10 @@ def audit(
         level, numbers by quantile bins, dates by calendar period; missing is a level of its own. Quantile bins of rows in
         files or on a cluster are those of a random sample, where not all values fit in memory.
     weight : column name or array, optional
-        Importance weights. Rows of weight 0 are left out.
+        Importance weights. Rows of weight 0 are left out. Weights that depend on the outcome are recognised.
+    sampling : mapping, optional
+        Shares of the rows with outcome 1 and 0 that were kept, ``{"positive": 1, "negative": 0.1}``, if the data are a
+        sample of the rows that the scores are meant for: weights are divided by them.
     cluster : column name or array, optional
         Identifies rows that belong together, such as the rows of one customer. Rows of different clusters are independent;
         rows of one cluster may be correlated, and p-values, intervals and ``mde`` allow for it. Every row needs an
@@ -113,7 +117,8 @@ def audit(
     segments : mapping of str to boolean array, optional
         Further segments to test, by name; they are part of the family.
     min_rows : int
-        Segments with fewer rows are not tested. Levels of a single column with fewer rows are listed as not testable.
+        Segments with fewer rows are not tested. Levels of a column with fewer rows are listed as not testable, and tested
+        together, as one more level of the column that is combined as the others are: "country=(112 rare levels)".
     alpha : float
         Significance level of the family of tests, and of the intervals.
     adjust : {"holm", "max", "bh", "by"}
@@ -163,18 +168,7 @@ def audit(
     workers = Workers(threads, progress)
     if engine_of(data) is not None:
         require_outcome(outcome)
-        if prediction is None:
-            hint, example = "name its column: {prediction}", {"prediction": "p"}
-            raise ArgumentError("an audit needs the prediction", hint, parameter="prediction", settings=example)
-        if segments is not None:
-            hint = "make them columns of the data"
-            raise ArgumentError("segments as arrays need rows in memory", hint, parameter="segments")
-        if cluster is not None:
-            hint = "read them into memory, or one row per cluster"
-            raise ArgumentError("clusters need rows in memory", hint, parameter="cluster")
-        if adjust == "max":
-            reason = "draws the outcomes of all rows many times over, and needs them in memory"
-            raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
+        _check_partitioned(prediction, segments, sampling, cluster, adjust)
         with open_partitions(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task, categorical=categorical,
             unlabelled=unlabelled, classes=classes,
@@ -191,12 +185,47 @@ def audit(
             categorical=categorical, unlabelled=unlabelled, classes=classes, cluster=cluster,  # type: ignore[arg-type]
         )  # fmt: skip
     require_outcome(table.outcome)
+    if sampling is not None:
+        table = _weight_by_sampling(table, sampling)
     if table.cluster is not None:
         check_supported(table.schema.task, adjust)
     if adjust == "max" and table.schema.task == "regression":
         reason = "draws outcomes from predicted probabilities, and cannot be used for real outcomes"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
     return _audit_table(table, bins, segments, settings, workers)
+
+
+def _check_partitioned(prediction: Any, segments: Any, sampling: Any, cluster: Any, adjust: str) -> None:
+    """Raise if the prediction is missing, or an argument of `audit` needs rows in memory."""
+    if prediction is None:
+        hint, example = "name its column: {prediction}", {"prediction": "p"}
+        raise ArgumentError("an audit needs the prediction", hint, parameter="prediction", settings=example)
+    if segments is not None:
+        hint = "make them columns of the data"
+        raise ArgumentError("segments as arrays need rows in memory", hint, parameter="segments")
+    if sampling is not None:
+        hint = "divide 1 (or the weights) by the share that was kept, in a column, and name it: {weight}"
+        example = {"weight": "w"}
+        raise ArgumentError("sampling needs rows in memory", hint, parameter="sampling", settings=example)
+    if cluster is not None:
+        hint = "read them into memory, or one row per cluster"
+        raise ArgumentError("clusters need rows in memory", hint, parameter="cluster")
+    if adjust == "max":
+        reason = "draws the outcomes of all rows many times over, and needs them in memory"
+        raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
+
+
+def _weight_by_sampling(table: Table, sampling: Mapping[str, float]) -> Table:
+    """Return the table with weights divided by the share of rows with the same outcome that were kept."""
+    if not isinstance(sampling, dict) or set(sampling) != {"positive", "negative"}:
+        problem = f"sampling must have the keys positive and negative; got {sampling!r}"
+        raise ArgumentError(problem, 'write it as sampling={"positive": 1, "negative": 0.1}', parameter="sampling")
+    for name, rate in sampling.items():
+        check_number(f"sampling[{name!r}]", rate, 0, 1, above=True)
+    if table.prediction.ndim > 1 or not np.isin(table.y, (0, 1)).all():
+        raise ArgumentError("sampling needs outcomes that are 0 or 1", "pass weights instead", parameter="sampling")
+    rates = np.where(table.y == 1, float(sampling["positive"]), float(sampling["negative"]))
+    return dataclasses.replace(table, weight=1.0 / rates if table.weight is None else table.weight / rates)
 
 
 def _audit_table(
@@ -209,14 +238,14 @@ def _audit_table(
     """Audit rows in memory."""
     columns, codes, counts = segment_codes(table, bins, segments, Workers(workers.threads))
     features, targets = len(table.schema.features), len(target_labels(table.schema))
-    grid = plan_grid(counts, features, len(table), settings, targets)
+    columns, grid = plan_grid(columns, counts, features, len(table), settings, targets)
     rows = MemoryRows.from_table(table, codes, grid, workers.threads)
     noise = fit_pooled_noise(rows, grid) if rows.real else None
     families, _ = find_families(rows, grid, workers, noise)
-    findings = compute_findings(rows, families, settings, workers, table)
+    findings = compute_findings(rows, families, settings, workers, grid, table)
     audit = Audit.build(
         columns, grid, families, findings, settings=settings, schema=table.schema, rows=len(table),
-        unlabelled=table.unlabelled, weightless=table.weightless, left_out=table.left_out,
+        unlabelled=table.unlabelled, weightless=table.weightless, left_out=table.left_out, weight_ratio=rows.ratios[0],
         clusters=int(rows.clusters[0].rows.step[-1]) + 1 if rows.clusters else 0,
     )  # fmt: skip
     summary = LazySummary(rows.chunks[0].rows, audit.overall.curve, settings.alpha, audit.overall.design_effect or 1.0)
@@ -228,16 +257,16 @@ def _audit_partitions(
 ) -> Audit:
     """Audit rows in files or on a cluster, after they are partitioned by score range."""
     binners = fit_binners(table, bins)
-    columns = SegmentColumns(tuple(binner.name for binner in binners), tuple(binner.labels for binner in binners))
     with contextlib.ExitStack() as stack:
-        facts, rows = partition_by_score(table, binners, settings, workers, stack)
+        facts, columns, rows = partition_by_score(table, binners, settings, workers, stack)
         noise = fit_pooled_noise(rows, rows.grid) if rows.real else None
         families, pool = find_families(rows, rows.grid, workers, noise)
-        findings = compute_findings(rows, families, settings, workers)
+        findings = compute_findings(rows, families, settings, workers, rows.grid)
     assert pool is not None
     audit = Audit.build(
         columns, rows.grid, families, findings, settings=settings, schema=facts.schema, rows=rows.rows,
         unlabelled=facts.summary.unlabelled, weightless=facts.summary.weightless, left_out=table.left_out,
+        weight_ratio=rows.ratios[0],
     )  # fmt: skip
     summary = summarise(pool, audit.overall.curve, settings.alpha, real=rows.real, digests=facts.digests)
     return dataclasses.replace(audit, summary_source=summary)
@@ -290,7 +319,7 @@ class Finding:
     p_value, p_adjusted : float
         NaN if not testable. P-values near the rejection limit are refined, so ``p_value`` can depend on the other segments.
     mde : float
-        Minimum detectable effect: the shift that a test at level alpha / number of segments detects with 80% power.
+        Minimum detectable effect: the shift that a test at the segment's share of alpha detects with 80% power.
     testable : bool
         False if there are too few rows for a test; the segment is then not counted in the family. False, too, if there are
         too few clusters; it is then counted, so that the other p-values are adjusted as if it had been tested.
@@ -391,13 +420,16 @@ class Audit:
     thin : int
         Number of segments with rows, but fewer than ``min_rows``: they are not tested.
     dropped : tuple of str
-        Combinations of columns left out to stay within ``max_cells``.
+        Combinations of columns left out to stay within ``max_cells``; the verdict counts them.
     left_out : mapping
         Columns left out, and why.
     global_sigma, prevalence : float
         Standard deviation of the statistic and observed mean over all rows (with several classes, of the top label).
     noise : PooledNoise or None
         The model of the noise of real outcomes.
+    weight_ratio : float
+        How many times as much rows of outcome 1 weigh as rows of outcome 0 with equal scores; 1 if weights do not depend on
+        the outcome.
     source : Source or None
         Where the rows came from, and the command that read them, if known.
     clusters : int
@@ -418,6 +450,7 @@ class Audit:
     global_sigma: float
     prevalence: float
     noise: PooledNoise | None = field(default=None, repr=False)
+    weight_ratio: float = 1.0
     source: Source | None = None
     summary_source: AuditSummary | LazySummary | None = field(default=None, repr=False)
     clusters: int = 0
@@ -436,7 +469,7 @@ class Audit:
         return cls(
             columns=findings.columns,
             keys=SegmentKeys(
-                np.concatenate([own[0] for own in keys])[findings.order],
+                np.append(grid.columns, -1).astype(np.int32)[np.concatenate([own[0] for own in keys])[findings.order]],
                 np.concatenate([own[1] for own in keys])[findings.order],
                 target[findings.order],
                 columns.labels,
@@ -575,7 +608,8 @@ class Audit:
         count = f"{self.rejected:,} of {self.tested:,} segments at {text.significance_level(self.settings.alpha)}"
         worst = self.finding(0)
         worst_text = f"worst {text.shorten(worst.segment, 200)}: {text.describe_error(worst)}"
-        return f"{start}: {count} ({text.ADJUSTMENTS[self.settings.adjust]}), {worst_text}"
+        dropped = f"; {len(self.dropped):,} combinations of columns were not tested" if self.dropped else ""
+        return f"{start}: {count} ({text.ADJUSTMENTS[self.settings.adjust]}), {worst_text}{dropped}"
 
     @cached_property
     def overall(self) -> Finding:

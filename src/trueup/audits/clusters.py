@@ -99,7 +99,8 @@ def inflate(tally: Tally, design: FloatArray) -> Tally:
     state, weights = tally.state.copy(), tally.weights.copy()
     state[:, sums.VARIANCE] *= design
     state[:, sums.SKEW] *= design**2
-    weights[:, sums.WEIGHT2] *= design
+    weights[:, [sums.WEIGHT2, sums.SQUARES]] *= design[:, None]
+    weights[:, sums.FOURTHS] *= design**2
     return Tally(tally.rows, state, weights, tally.real)
 
 
@@ -154,7 +155,7 @@ def pair_sums(chunk: SortedChunk, segment: Int32Array, count: int) -> FloatArray
     """Return the sums of `trueup.kernels.clusters.add_pairs` of ``count`` segments; ``segment`` is that of each row."""
     state = np.zeros((count, pairs.COLUMNS))
     state[:, pairs.LAST] = -1
-    rows = chunk.rows
-    pairs.add_pairs(segment, rows.step, rows.e, rows.p, rows.w if len(rows.w) else None, state)
+    p, w = chunk.rows.null_rows(slice(None))
+    pairs.add_pairs(segment, chunk.rows.step, chunk.rows.e, p, w if len(w) else None, state)
     pairs.close_pairs(state)
     return state

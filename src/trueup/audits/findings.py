@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.audit import AuditSettings
     from trueup.audits.dispersion import PooledNoise
+    from trueup.audits.segments import SegmentGrid
     from trueup.data.table import Table
 
     SegmentScores = list[list[tuple[FloatArray, FloatArray]]]  # of every segment, score and weight of its rows by chunk
@@ -57,6 +59,7 @@ def compute_findings(
     families: Sequence[SegmentFamily],
     settings: AuditSettings,
     workers: Workers,
+    grid: SegmentGrid,
     table: Table | None = None,
 ) -> RankedFindings:
     """Test the segments of all audited scores as one family, and rank them; only ``adjust="max"`` needs ``table``."""
@@ -64,15 +67,16 @@ def compute_findings(
     testable = np.concatenate(
         [testable_segments(family, block.tally, settings.min_rows) for family in families for block in family.blocks]
     )
-    level = settings.alpha / max(int(testable.sum()), 1)
+    shares = alpha_shares(families, testable, grid)
     effects = cluster_effects(rows, families, quiet) if isinstance(rows, MemoryRows) and rows.clusters else None
     starts = np.cumsum([0, *(len(family) for family in families)])
     numbers = [
         segment_numbers(
-            family, settings.alpha, level, quiet, None if effects is None else effects.design[start : start + len(family)]
+            family, settings.alpha * shares[start : start + len(family)], settings.alpha, quiet,
+            None if effects is None else effects.design[start : start + len(family)],
         )
         for family, start in zip(families, starts, strict=False)
-    ]
+    ]  # fmt: skip
     values = numbers[0] if len(numbers) == 1 else np.concatenate(numbers, axis=1)
     columns: dict[str, AnyArray] = dict(zip(tails.FINDINGS, values, strict=True))
     p = columns["p_value"]
@@ -86,11 +90,11 @@ def compute_findings(
         if settings.adjust == "max":
             assert table is not None
             assert isinstance(rows, MemoryRows)
-            adjusted[testable] = _monte_carlo(table, rows, families, p[testable], testable, settings, workers)
+            adjusted[testable] = _monte_carlo(table, rows, families, p, testable, shares, settings, workers)
         else:
             if not rows.real:
-                _refine_pvalues(rows, families, p, columns["sigma"], testable, settings, workers, effects)
-            adjusted[testable] = inference.adjust(p[testable], settings.adjust)  # type: ignore[arg-type]
+                _refine_pvalues(rows, families, p, shares, settings, workers, effects)
+            adjusted[testable] = inference.adjust(p[testable], settings.adjust, shares[testable])  # type: ignore[arg-type]
     if effects is not None:
         testable &= ~effects.few
         p[effects.few] = adjusted[effects.few] = np.nan
@@ -102,6 +106,26 @@ def compute_findings(
     design = None if effects is None else effects.design
     curves = _curves(rows, families, order, settings, design)
     return RankedFindings(columns, order, curves, 1.0 if design is None else math.sqrt(design[0]))
+
+
+def alpha_shares(families: Sequence[SegmentFamily], testable: BoolArray, grid: SegmentGrid) -> FloatArray:
+    """Return each segment's share of alpha: 0 if not testable, else a sum of 1 over all segments.
+
+    Every audited score has an equal share, within it every depth, within a depth every combination of columns, within a
+    combination every testable segment. Segments passed by the user are one combination of depth 1.
+    """
+    tested: Counter[tuple[int, int, tuple[int, ...]]] = Counter()
+    keys, start = [], 0
+    for target, block in ((target, block) for target, family in enumerate(families) for block in family.blocks):
+        own = max(block.columns, default=-1) >= grid.features
+        keys.append((target, len(block.columns), (grid.features,) if own else block.columns))
+        tested[keys[-1]] += int(testable[start : start + len(block.codes)].sum())
+        start += len(block.codes)
+    combinations = Counter((target, depth) for (target, depth, _), count in tested.items() if count)
+    depths = Counter(target for target, _ in combinations)
+    divisors = [len(depths) * depths[key[0]] * combinations[key[:2]] * tested[key] for key in keys]
+    sizes = [len(block.codes) for family in families for block in family.blocks]
+    return np.where(testable, 1.0 / np.maximum(np.repeat(np.array(divisors, float), sizes), 1.0), 0.0)
 
 
 # Numbers of a segment
@@ -119,23 +143,24 @@ def testable_segments(family: SegmentFamily, tally: Tally, min_rows: int) -> Boo
 
 
 def segment_numbers(
-    family: SegmentFamily, alpha: float, level: float, workers: Workers, design: FloatArray | None = None
+    family: SegmentFamily, levels: FloatArray, alpha: float, workers: Workers, design: FloatArray | None = None
 ) -> FloatArray:
     """Compute the statistics of every segment, p-value included, one array row per name in `tails.FINDINGS`.
 
-    ``alpha`` is the level of the interval of the ratio, ``level`` that of the test of one segment, for ``mde``; ``design``
-    is the design effect of each segment (None: 1).
+    ``alpha`` is the level of the interval of the ratio; ``levels``, for ``mde``, has the level of the test of each segment,
+    ``design`` the design effect of each segment (None: 1).
     """
     if family.noise is not None:
-        columns = _real_numbers(family.noise, concatenate_tallies([block.tally for block in family.blocks]), alpha, level)
+        columns = _real_numbers(family.noise, concatenate_tallies([block.tally for block in family.blocks]), levels, alpha)
         return np.vstack([columns[name] for name in tails.FINDINGS])
     out = np.empty((len(tails.FINDINGS), len(family)))
-    quantiles = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
     normal = inference.normal_quantile(alpha)
 
     def compute(share: range) -> None:
         for at in share:
             tally, start = family.blocks[at].tally, int(family.starts[at])
+            level = levels[start : start + len(tally)].max(initial=0.0)  # that of every testable segment of a combination
+            quantiles = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
             if design is not None:
                 tally = inflate(tally, design[start : start + len(tally)])
             tails.findings(tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, start, out)
@@ -145,7 +170,7 @@ def segment_numbers(
     return out
 
 
-def _real_numbers(noise: PooledNoise, tally: Tally, alpha: float, level: float) -> dict[str, FloatArray]:
+def _real_numbers(noise: PooledNoise, tally: Tally, levels: FloatArray, alpha: float) -> dict[str, FloatArray]:
     """Compute the values of `tails.FINDINGS` for real outcomes."""
     from scipy.special import stdtrit
 
@@ -155,12 +180,16 @@ def _real_numbers(noise: PooledNoise, tally: Tally, alpha: float, level: float) 
         observed = expected + bias
         half = stdtrit(np.maximum(2.0 * (n - 1.0) / 3.0, 0.1), 1.0 - alpha / 2.0) * scale / w
         edges = (observed - half) / expected, (observed + half) / expected
+        reach = np.full(len(n), np.nan)
+        for level in np.unique(levels[levels > 0]):
+            at = np.flatnonzero(levels == level)
+            reach[at] = noise.detectable(tally.take(at), level)
         # A path that never left zero has no deviation, whatever its noise.
         sigma = np.where(span > 0, span / scale, np.where(np.isnan(scale), np.nan, 0.0))
         return {
             "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
             "ratio_low": np.minimum(*edges), "ratio_high": np.maximum(*edges), "bias": bias, "ecce": span / w,
-            "sigma": sigma, "mde": (noise.detectable(tally, level) + inference.Z_POWER * scale) / w,
+            "sigma": sigma, "mde": (reach + inference.Z_POWER * scale) / w,
             "p_value": noise.pvalues(tally),
         }  # fmt: skip
 
@@ -180,30 +209,54 @@ def _rank(adjusted: FloatArray, testable: BoolArray, sigma: FloatArray) -> IntAr
 
 
 def _refine_pvalues(
-    rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, sigma: FloatArray, testable: BoolArray,
-    settings: AuditSettings, workers: Workers, effects: ClusterEffects | None = None,
+    rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, shares: FloatArray, settings: AuditSettings,
+    workers: Workers, effects: ClusterEffects | None = None,
 ) -> None:  # fmt: skip
-    """Refine, in place, each of ``p`` that is not rejected although the p-value by the Brownian limit of ``sigma`` is.
+    """Refine, in place, each of ``p`` on which the default p-value may err: some of those rejected, and of those not.
 
-    Both p-values are adjusted for this comparison, so a raw p-value can depend on the other segments. A segment with more
-    rows than can be held at once keeps its default p-value, which is then nearly exact.
+    First p-values that are not rejected, although the Brownian limit would be or, for far too few rare events, a refined
+    one may be. Then rejected ones of segments with unequal weights, since heavy weights on small scores have larger jumps
+    than the default allows for, unless Bennett's bound rejects too. P-values are adjusted for these comparisons, so a raw
+    p-value can depend on the other segments. A segment with more rows than can be held at once keeps its default p-value.
     """
     method: Any = settings.adjust
-    limit = np.ones(len(sigma))
-    can_refine = testable if effects is None else testable & ~effects.few
-    low = np.flatnonzero(can_refine & (sigma >= inference.range_quantile(settings.alpha)))  # others are never rejected
-    limit[low] = inference.limit_pvalues(sigma[low])
-    tested = int(testable.sum())
-    doubtful = inference.rejected(limit, method, settings.alpha, tested)
-    doubtful &= ~inference.rejected(np.where(testable, p, 1.0), method, settings.alpha, tested)
+    tested = np.flatnonzero(shares)
     starts = np.cumsum([0, *(len(family) for family in families)])
+
+    def rejected(values: FloatArray) -> BoolArray:
+        return np.asarray(inference.adjust(values, method, shares[tested]) <= settings.alpha)
+
+    tallies = concatenate_tallies([block.tally for family in families for block in family.blocks]).take(tested)
+    design = np.ones(len(tested)) if effects is None else effects.pooled[tested]
+    span, optimistic = tallies.span, np.ones(len(tested))
+    rise, v, k3 = (tallies.state[:, column] for column in (sums.RISE, sums.VARIANCE, sums.SKEW))
+    v, k3 = v * design, k3 * design**2
+    can_refine = (v > 0) & (span > 0) & (span >= inference.range_quantile(settings.alpha) * np.sqrt(v))
+    low = np.flatnonzero(can_refine if effects is None else can_refine & ~effects.few[tested])
+    optimistic[low] = inference.optimistic_pvalues(span[low], rise[low], v[low], k3[low])
+    doubtful = rejected(np.minimum(optimistic, p[tested])) & ~rejected(p[tested])
+    _refine(rows, families, p, tested[doubtful], starts, workers, effects)
+    if rows.weighted:
+        weight, weight2 = tallies.weights[:, sums.WEIGHT], tallies.weights[:, sums.WEIGHT2]
+        unequal = (weight2 * tallies.rows > weight**2 * (1 + 1e-9)) & (v > 0) & ~doubtful
+        largest = rows.heaviest * max(*rows.ratios, *(1 / ratio for ratio in rows.ratios))
+        certain = inference.bennett_pvalues(span, np.maximum(v, 1e-300), largest * design)
+        unequal &= rejected(p[tested]) & (certain > settings.alpha * shares[tested])
+        _refine(rows, families, p, tested[unequal], starts, workers, effects)
+
+
+def _refine(
+    rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, which: IntArray, starts: IntArray,
+    workers: Workers, effects: ClusterEffects | None,
+) -> None:  # fmt: skip
+    """Replace ``p`` of the segments ``which`` by refined p-values; ``starts`` has the first segment of each family."""
     for target, family in enumerate(families):
-        which = np.flatnonzero(doubtful[starts[target] : starts[target + 1]])
-        tally = family.take(which)
+        own = which[(which >= starts[target]) & (which < starts[target + 1])] - starts[target]
+        tally = family.take(own)
         small = tally.rows <= rows.max_held_rows
-        for batch in batches(which[small].tolist(), tally.rows[small].tolist(), rows.max_held_rows):
+        for batch in batches(own[small].tolist(), tally.rows[small].tolist(), rows.max_held_rows):
             group = np.array(batch)
-            keys = (own[group] for own in family.keys)
+            keys = (key[group] for key in family.keys)
             scores = rows.map_reduce(partial(_score_pass, target, *keys), _add_scores)[target]
             taken, index = family.take(group), starts[target] + group
             design = np.ones(len(group)) if effects is None else effects.pooled[index]
@@ -219,14 +272,14 @@ def _refined_pvalue(tally: Tally, scores: SegmentScores, design: FloatArray, seg
 
 
 def _score_pass(target: int, columns: Int32Array, codes: Int32Array, partition: ScorePartition) -> SegmentScores:
-    """Return, per segment of one audited score, a list with one pair per chunk: scores and weights of its rows."""
+    """Return, per segment of one audited score, a list with one pair per chunk: `SortedRows.null_rows` of its rows."""
     scores: SegmentScores = [[] for _ in columns]
 
     def collect(segment: int) -> None:
         rows, (order, start, first) = chunk.rows, chunk.index
         out = np.empty(len(rows), np.int32)
         at = out[: sums.rows_of(columns[segment], codes[segment], chunk.codes, order, start, first, out)]
-        scores[segment].append((rows.p[at], rows.w[at] if len(rows.w) else rows.w))
+        scores[segment].append(rows.null_rows(at))
 
     for chunk in partition.chunks if partition.target == target else ():
         chunk.index  # noqa: B018  # computed here, once, and not by every thread at the same time
@@ -311,42 +364,49 @@ def _weights_by_partition(
 
 
 def _monte_carlo(
-    table: Table, rows: MemoryRows, families: Sequence[SegmentFamily], observed: FloatArray, testable: BoolArray,
-    settings: AuditSettings, workers: Workers,
+    table: Table, rows: MemoryRows, families: Sequence[SegmentFamily], p: FloatArray, testable: BoolArray,
+    shares: FloatArray, settings: AuditSettings, workers: Workers,
 ) -> FloatArray:  # fmt: skip
-    """Return step-down adjusted p-values: how often outcomes drawn from scores have a minimum p-value <= ``observed``."""
+    """Return step-down adjusted p-values of the testable segments: how often drawn outcomes have a smaller minimum.
+
+    The minimum is that of p / share of alpha over the segments; outcomes are drawn from the scores.
+    """
+    shares = shares[testable]
+    observed = p[testable] / shares
     # A stream of its own: the data may have been simulated with the same seed, and must not share its draws.
     random = np.random.default_rng([settings.random_state, DRAW_STREAM])
     order = np.argsort(observed, kind="stable")
     counts = np.zeros(len(order), np.int64)
     limit = observed[order] * (1 + 1e-9)
     quiet = Workers(workers.threads)
+    ratio = rows.chunks[0].rows.ratio
     top = np.argmax(table.prediction, axis=1) if table.prediction.ndim == 2 else None
     numbers_per_draw = max(len(table) * (len(families) + 1) + 3 * len(testable), 1)
     batch = int(np.clip(MAX_DRAWN_NUMBERS // numbers_per_draw, 1, settings.draws))
     sizes = [min(batch, settings.draws - start) for start in range(0, settings.draws, batch)]
     for done, size in enumerate(sizes, start=1):
-        drawn = [_draw_outcomes(table, random) for _ in range(size)]
-        p = [
+        drawn = [_draw_outcomes(table.prediction, ratio, random) for _ in range(size)]
+        drawn_p = [
             _drawn_pvalues(chunk, family.blocks, np.stack([_residuals(chunk, target, y, top) for y in drawn]), quiet)
             for target, (family, chunk) in enumerate(zip(families, rows.chunks, strict=True))
         ]
-        smallest = np.minimum.accumulate(np.concatenate(p, axis=1)[:, testable][:, order][:, ::-1], axis=1)[:, ::-1]
+        by_share = np.concatenate(drawn_p, axis=1)[:, testable] / shares
+        smallest = np.minimum.accumulate(by_share[:, order][:, ::-1], axis=1)[:, ::-1]
         counts += (smallest <= limit).sum(axis=0)
         if workers.progress is not None:
             workers.progress(done, len(sizes))
     return inference.step_down(counts, order, settings.draws)
 
 
-def _draw_outcomes(table: Table, random: np.random.Generator) -> AnyArray:
-    """Draw the outcome of every row from its score, as if the model were calibrated."""
-    uniform = random.random(len(table))
-    if table.prediction.ndim == 1:
-        return (uniform < table.prediction).astype(np.float64)
+def _draw_outcomes(scores: FloatArray, ratio: float, random: np.random.Generator) -> AnyArray:
+    """Draw the outcome of every row from its score, as if the model were calibrated; ``ratio``: see `SortedRows`."""
+    uniform = random.random(len(scores))
+    if scores.ndim == 1:
+        return (uniform * (scores + ratio * (1.0 - scores)) < scores).astype(np.float64)
     # The probabilities of a row add up to 1 but for rounding; the draw must not fall beyond them.
-    reached = np.cumsum(table.prediction, axis=1)
+    reached = np.cumsum(scores, axis=1)
     above = uniform[:, None] * reached[:, -1:] >= reached
-    drawn: AnyArray = np.minimum(above.sum(axis=1), table.prediction.shape[1] - 1)
+    drawn: AnyArray = np.minimum(above.sum(axis=1), scores.shape[1] - 1)
     return drawn
 
 
@@ -354,8 +414,9 @@ def _residuals(chunk: SortedChunk, target: int, drawn: AnyArray, top: IntArray |
     """Return w (y - p) of one audited score for ``drawn`` outcomes y, in score order; ``top``: top label of each row."""
     rows = chunk.rows
     y = drawn if top is None else (drawn == (target - 1 if target else top)).astype(np.float64)
-    e: FloatArray = y[rows.order] - rows.p
-    return e * rows.w if len(rows.w) else e
+    q, a = rows.null_rows(slice(None))
+    e: FloatArray = y[rows.order] - q
+    return e * a if len(a) else e
 
 
 def _drawn_pvalues(chunk: SortedChunk, blocks: list[SegmentBlock], e: FloatArray, workers: Workers) -> FloatArray:

@@ -11,19 +11,28 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from trueup.audits.segments import AuditRows, ScorePartition, SortedChunk, plan_grid, target_labels, target_scores
+from trueup.audits.segments import (
+    AuditRows,
+    ScorePartition,
+    SegmentColumns,
+    SortedChunk,
+    plan_grid,
+    target_labels,
+    target_scores,
+)
 from trueup.audits.summary import row_digests
 from trueup.cluster.partitions import FramePartitions, PartitionedTable, ShuffledRecords
 from trueup.data.frame import RowSummary
 from trueup.errors import FileError
 from trueup.kernels.tally import sort_rows
 from trueup.kernels.threads import Workers
+from trueup.metrics import inference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,6 +82,7 @@ class RecordLayout(NamedTuple):
     first: tuple[int, ...]  # number of the first partition of every target
     real: bool
     threads: int
+    ratios: tuple[float, ...] = ()  # see `AuditRows`; empty until they are known
 
 
 def _call_on_records(
@@ -84,19 +94,34 @@ def _call_on_records(
     tied = len(records) > MAX_TIED_ROWS and bool((records["p"] == records["p"][0]).all())
     size = MAX_TIED_ROWS if tied else len(records)
     items = (records[start : start + size] for start in range(0, len(records), size))
-    chunks = (_sort_records(item, layout, grid) for item in items)
+    ratio = layout.ratios[target] if layout.ratios else 1.0
+    chunks = (_sort_records(item, layout, grid, ratio) for item in items)
     return {target: work(ScorePartition(target, number - layout.first[target], chunks))}
 
 
-def _sort_records(records: AnyArray, layout: RecordLayout, grid: SegmentGrid) -> SortedChunk:
+def _sort_records(records: AnyArray, layout: RecordLayout, grid: SegmentGrid, ratio: float) -> SortedChunk:
     names = records.dtype.names or ()
     weights = np.ascontiguousarray(records["w"]) if "w" in names else None
     rows = sort_rows(records["y"].astype(np.float64), np.ascontiguousarray(records["p"]), weights, real=layout.real)
-    columns = [name for name in names if name.startswith("c")]
-    codes = np.empty((len(columns), len(records)), np.int32)
-    for column, name in enumerate(columns):
-        codes[column] = records[name][rows.order]
-    return SortedChunk(rows, codes, grid, layout.threads)
+    ordered = [records[name][rows.order] for name in names if name.startswith("c")]
+    codes = np.array(grid.encode(ordered), np.int32).reshape(len(grid.counts), len(records))
+    return SortedChunk(replace(rows, ratio=ratio), codes, grid, layout.threads)
+
+
+def _compare_weights(rows: PartitionedRows) -> PartitionedRows:
+    """Find in a pass whether weights depend on the outcome; return the rows with ``ratios`` and ``heaviest``."""
+    moments = rows.map_reduce(_weight_pass, _add_weights)
+    ratios = tuple(inference.weight_ratio(own) for own, _ in moments)
+    return replace(rows, ratios=ratios, heaviest=moments[0][1], layout=rows.layout._replace(ratios=ratios))
+
+
+def _weight_pass(partition: ScorePartition) -> tuple[FloatArray, float]:
+    parts = [(inference.weight_moments(chunk.rows), float(chunk.rows.w.max())) for chunk in partition.chunks]
+    return reduce(_add_weights, parts)
+
+
+def _add_weights(one: tuple[FloatArray, float], other: tuple[FloatArray, float]) -> tuple[FloatArray, float]:
+    return one[0] + other[0], max(one[1], other[1])
 
 
 def _add_by_target(add: Callable[[Any, Any], Any], a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
@@ -192,10 +217,10 @@ def split_by_score(records: AnyArray, edges: FloatArray) -> Iterator[tuple[int, 
 
 def partition_by_score(
     table: PartitionedTable, binners: Sequence[ColumnBinner], settings: AuditSettings, workers: Workers, stack: ExitStack
-) -> tuple[RowFacts, PartitionedRows]:
+) -> tuple[RowFacts, SegmentColumns, PartitionedRows]:
     """Partition rows of files or of a cluster by score range: by a shuffle of the workers or, without workers, into files.
 
-    Return facts about the rows, and the partitioned rows, which are released when ``stack`` is closed.
+    Return facts about the rows, the segment columns, and the partitioned rows, released when ``stack`` is closed.
     """
     records: ShuffledRecords
     if isinstance(table, FramePartitions) and table.frame.has_workers:
@@ -220,12 +245,15 @@ def partition_by_score(
     schema, count = facts.schema, facts.summary.rows
     facts.summary.check(schema)
     targets, real = target_labels(schema), schema.task == "regression"
-    return facts, PartitionedRows(
+    columns = SegmentColumns(tuple(binner.name for binner in binners), tuple(binner.labels for binner in binners))
+    columns, grid = plan_grid(columns, facts.counts, len(binners), count, settings, len(targets))
+    rows = PartitionedRows(
         targets=targets, rows=count, real=real, weighted=schema.weight is not None, sequential=sequential,
         max_result_bytes=max_result_bytes, max_held_rows=min(MAX_HELD_ROWS, table.memory_budget // BYTES_PER_HELD_ROW),
         records=records, layout=RecordLayout(encoder.dtype, encoder.first, real, threads), report_pass=report_pass,
-        grid=plan_grid(facts.counts, len(binners), count, settings, len(targets)),
+        grid=grid, ratios=(1.0,) * len(targets),
     )  # fmt: skip
+    return facts, columns, _compare_weights(rows) if rows.weighted and not real else rows
 
 
 def _spill(

@@ -33,6 +33,7 @@ from trueup.kernels.tally import (
     tally,
 )
 from trueup.kernels.threads import Workers
+from trueup.metrics import inference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,8 +69,10 @@ class SegmentColumns:
 class SegmentGrid:
     """Levels of the segment columns, and the combinations of columns to test; columns are identified by position.
 
-    ``counts`` has the rows of every level of every column; columns from ``features`` on are segments passed by the user,
-    which are not combined.
+    Levels of a column with fewer than ``min_rows`` rows are pooled: together they are one more level, the last. ``counts``
+    has the rows of every level of every column, ``pooled`` for some columns the level that each original level becomes.
+    Columns from ``features`` on are segments passed by the user, which are not combined; then comes a copy of each column
+    in ``unpooled``, whose rare levels are listed but not tested.
     """
 
     counts: Sequence[IntArray]
@@ -77,6 +80,18 @@ class SegmentGrid:
     min_rows: int
     combinations: Sequence[tuple[int, ...]]
     dropped: Sequence[tuple[int, ...]]  # combinations left out to stay within ``max_cells``
+    pooled: Mapping[int, Int32Array]
+    unpooled: tuple[int, ...]
+
+    @property
+    def columns(self) -> IntArray:
+        """Position of each column of the grid among the segment columns; a copy has that of its original."""
+        return np.array([*range(len(self.counts) - len(self.unpooled)), *self.unpooled], np.int64)
+
+    def encode(self, codes: Sequence[Int32Array]) -> list[Int32Array]:
+        """Return codes of the columns of the grid, given those of the segment columns."""
+        recoded = [self.pooled[at][own] if at in self.pooled else own for at, own in enumerate(codes)]
+        return recoded + [codes[at] for at in self.unpooled]
 
     @cached_property
     def kept(self) -> list[IntArray]:
@@ -97,12 +112,33 @@ class SegmentGrid:
         return pairs
 
 
-def plan_grid(counts: Sequence[IntArray], features: int, rows: int, settings: AuditSettings, targets: int) -> SegmentGrid:
-    """Return the grid of combinations of the first ``features`` columns that have at most ``max_cells`` cells in all."""
-    levels = [int((count >= settings.min_rows).sum()) for count in counts[:features]]
-    budget = settings.max_cells // targets
-    plan = plan_combinations(levels, rows, depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
-    return SegmentGrid(counts, features, settings.min_rows, *plan)
+def plan_grid(
+    columns: SegmentColumns, counts: Sequence[IntArray], features: int, rows: int, settings: AuditSettings, targets: int
+) -> tuple[SegmentColumns, SegmentGrid]:
+    """Pool rare levels of the first ``features`` columns, and choose their combinations within ``max_cells`` cells.
+
+    Return the columns with labels of the pooled levels, and the grid. Levels that have all rows are not pooled.
+    """
+    labels, grid_counts = list(columns.labels), list(counts)
+    pooled, unpooled, copies = {}, [], []
+    for column, own in enumerate(counts[:features]):
+        rare = (own > 0) & (own < settings.min_rows)
+        if not rare.any():
+            continue
+        together = int(own[rare].sum())
+        pooled[column] = np.where(rare, len(own), np.arange(len(own))).astype(np.int32)
+        grid_counts[column] = np.append(np.where(rare, 0, own), together if together < rows else 0)
+        labels[column] = (*labels[column], f"{columns.names[column]}=({int(rare.sum()):,} rare levels)")
+        if rare.sum() <= MAX_THIN_LEVELS:
+            unpooled.append(column)
+            copies.append(np.where(rare, own, 0))
+    levels = [int((count >= settings.min_rows).sum()) for count in grid_counts[:features]]
+    plan = plan_combinations(
+        dict(zip(columns.names, levels, strict=False)), rows, depth=settings.depth, min_rows=settings.min_rows,
+        max_cells=settings.max_cells // targets,
+    )  # fmt: skip
+    grid = SegmentGrid([*grid_counts, *copies], features, settings.min_rows, *plan, pooled, tuple(unpooled))
+    return replace(columns, labels=tuple(labels)), grid
 
 
 def segment_codes(
@@ -231,6 +267,8 @@ class AuditRows(ABC):
     sequential: bool = True  # whether partitions are read in ascending score order, in this process
     max_result_bytes: float = math.inf  # of one pass
     max_held_rows: float = math.inf  # whose scores may be held at once
+    ratios: tuple[float, ...] = ()  # of the weights of outcomes 1 and 0, per audited score
+    heaviest: float = 1.0  # the largest weight of a row
 
     @abstractmethod
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:
@@ -252,8 +290,12 @@ class MemoryRows(AuditRows):
         """Sort the rows of a table, with their segment ``codes``, by every audited score."""
         real, weighted = table.schema.task == "regression", table.weight is not None
 
+        codes = grid.encode(codes)
+
         def sort(p: FloatArray, y: FloatArray) -> SortedChunk:
             rows = sort_rows(y, p, table.weight, real=real)
+            if weighted and not real and len(rows):
+                rows = replace(rows, ratio=inference.weight_ratio(inference.weight_moments(rows)))
             return SortedChunk(rows, reorder(rows.order), grid, threads)
 
         def reorder(order: IntArray) -> Int32Array:
@@ -268,12 +310,16 @@ class MemoryRows(AuditRows):
             order = np.argsort(table.cluster, kind="stable")
             ordered = reorder(order)
             clusters = tuple(
-                SortedChunk(cluster_rows(y, p, table.weight, table.cluster, order), ordered, grid, threads)
-                for p, y in target_scores(table)
-            )
+                SortedChunk(
+                    replace(cluster_rows(y, p, table.weight, table.cluster, order), ratio=chunk.rows.ratio),
+                    ordered, grid, threads,
+                )
+                for (p, y), chunk in zip(target_scores(table), chunks, strict=True)
+            )  # fmt: skip
         return cls(
             targets=target_labels(table.schema), rows=len(table), real=real, weighted=weighted, chunks=chunks,
-            clusters=clusters,
+            clusters=clusters, ratios=tuple(chunk.rows.ratio for chunk in chunks),
+            heaviest=float(table.weight.max(initial=0.0)) if table.weight is not None else 1.0,
         )  # fmt: skip
 
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:  # noqa: ARG002
@@ -423,12 +469,12 @@ def _fixed_combinations(rows: int, grid: SegmentGrid) -> list[Combination]:
     nothing = np.empty((1, 0), np.int32)
     cells = Cells(np.zeros(1, np.int64), np.array([rows]))
     fixed = [Combination((), nothing, np.zeros(1, np.int64), cells, fixed=True)]
+    passed = range(grid.features, len(grid.counts) - len(grid.unpooled))
     for column, counts in enumerate(grid.counts):
-        # Levels with few rows are reported as not testable unless there are too many of them.
-        thin = int(((counts > 0) & (counts < grid.min_rows)).sum())
-        listed = counts > 0 if thin <= MAX_THIN_LEVELS else counts >= grid.min_rows
-        listed |= column >= grid.features  # a segment passed by the user is reported even if it is empty
-        cells = Cells(np.flatnonzero(listed), counts[listed], thin)
+        # Segments passed by the user are reported even if they are empty, rare levels (in a copy) although not testable.
+        listed = counts >= (0 if column in passed else grid.min_rows if column < grid.features else 1)
+        rare = int((grid.pooled[column] == len(counts) - 1).sum()) if column in grid.pooled else 0
+        cells = Cells(np.flatnonzero(listed), counts[listed], rare)
         fixed.append(Combination((column,), nothing, np.arange(len(counts)), cells, fixed=True))
     return fixed
 

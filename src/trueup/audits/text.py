@@ -112,6 +112,11 @@ def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
         lines.append(
             f"left out to stay within {audit.settings.max_cells:,} cells: {len(audit.dropped):,} combinations ({shown})"
         )
+    if audit.weight_ratio != 1:
+        ratio = (
+            f"rows of outcome 1 weigh {number(audit.weight_ratio, 2)} times as much as rows of outcome 0 with equal scores"
+        )
+        lines.append(f"weights depend on the outcome: {ratio}; p-values allow for that")
     lines += excluded_lines(audit)
     if audit.settings.adjust == "bh":
         lines.append(

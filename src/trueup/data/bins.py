@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -295,20 +295,23 @@ def check_segments(
 
 
 def plan_combinations(
-    levels: Sequence[int], rows: int, *, depth: int, min_rows: int, max_cells: int
+    levels: Mapping[str, int], rows: int, *, depth: int, min_rows: int, max_cells: int
 ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return the combinations of 2 to ``depth`` columns to test, and those dropped; ``levels`` has the levels per column.
+    """Return the combinations of 2 to ``depth`` columns to test, and those dropped; ``levels`` has the levels by column.
 
     A combination costs the maximum number of its segments: the product of its levels, or rows / min_rows if less. While the
-    total exceeds ``max_cells``, the deepest and then the most expensive combination is dropped.
+    total exceeds ``max_cells``, the deepest and then the most expensive combination is dropped; of equally expensive ones
+    the last by column names, so that the order of the columns does not matter.
     """
+    names, counts = list(levels), list(levels.values())
     max_segments = max(rows // max(min_rows, 1), 1)
-    columns = range(len(levels))
+    columns = range(len(counts))
     every = [group for size in range(2, depth + 1) for group in itertools.combinations(columns, size)]
-    cost = {group: min(math.prod(levels[column] for column in group), max_segments) for group in every}
-    total = sum(levels) + sum(cost.values())
+    cost = {group: min(math.prod(counts[column] for column in group), max_segments) for group in every}
+    total = sum(counts) + sum(cost.values())
     dropped = set()
-    for group in sorted(every, key=lambda group: (-len(group), -cost[group], group)):
+    by_name = {group: sorted(names[column] for column in group) for group in every}
+    for group in sorted(every, key=lambda group: (len(group), cost[group], by_name[group]), reverse=True):
         if total <= max_cells:
             break
         total -= cost[group]

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from trueup.kernels._jit import jit
-from trueup.kernels.tally import CUM, EXPECTED, HIGH, LOW, RISE, SKEW, VARIANCE, WEIGHT, WEIGHT2
+from trueup.kernels.tally import CUM, EXPECTED, FOURTHS, HIGH, LOW, RISE, SKEW, SQUARES, VARIANCE, WEIGHT, WEIGHT2
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray
@@ -149,10 +149,16 @@ def findings(
             events = whole
         rate = min(max(events, 0.0), w) / w
         mean = expected / w
-        size = w * w / w2
-        middle = rate + z * z / (2.0 * size)
-        half = z * math.sqrt(rate * (1.0 - rate) / size + z * z / (4.0 * size * size))
-        shrink = 1.0 + z * z / size
+        size, t = w * w / w2, z
+        squares = sums[at, SQUARES]
+        if squares > 0.0 and 0.0 < rate < 1.0:
+            # The variance of a weighted rate is estimated, from about ``count`` squares of similar size: Student's t.
+            count = max(squares * squares / sums[at, FOURTHS], 2.0)
+            size = w * w * rate * (1.0 - rate) / squares * (count - 1.0) / count
+            t = z + (z * z * z + z) / (4.0 * (count - 1.0))
+        middle = rate + t * t / (2.0 * size)
+        half = t * math.sqrt(rate * (1.0 - rate) / size + t * t / (4.0 * size * size))
+        shrink = 1.0 + t * t / size
         out[OUT_WEIGHT, k], out[OUT_OBSERVED, k], out[OUT_EXPECTED, k], out[OUT_RATIO, k] = w, rate, mean, rate / mean
         # Rates of 0 and 1 are an end of their interval; the formula would miss it by rounding.
         out[OUT_RATIO_LOW, k] = (max(middle - half, 0.0) / shrink if rate > 0.0 else 0.0) / mean
@@ -237,15 +243,13 @@ def refined_tail(
 ) -> float:  # fmt: skip
     """Return the p-value of a segment as in `segment_tail`, but with the exact deviate r of `saddlepoint` of its rows.
 
-    With s = 1 if the minimum comes before the maximum, else -1, and F = `range_tail`: F(r) max(1, r/4) if s k3 >= 0 (the
-    sum is skewed towards its extreme), else min(F(x / sqrt(v)), 4 exp(-r^2 / 2)). The factor max(1, r/4) is not derived
-    but checked by simulation (docs/statistics.md). From r = 40 on F underflows to 0, and r may be infinite:
-    the p-value is set to 0, since 0 times infinity is NaN. ``w`` is empty if every weight is 1. With a ``design`` effect D
-    the sum counts as one of n/D rows of D times their weight: its cumulant function is K(D l) / D, and so r^2 is divided by
-    D.
+    F(r) max(1, r/4) with F = `range_tail`, in the direction of the skewness and, if that is smaller than the Brownian limit
+    F(x / sqrt(v)), against it. The factor max(1, r/4) is not derived but checked by simulation (docs/statistics.md). From
+    r = 40 on F underflows to 0, and r may be infinite: the p-value is set to 0, since 0 times infinity is NaN. ``w`` is
+    empty if every weight is 1. With a ``design`` effect D the sum counts as one of n/D rows of D times their weight: its
+    cumulant function is K(D l) / D, and so r^2 is divided by D.
     """
     s = 1.0 if rise >= x * (1.0 - 1e-9) else -1.0
     r = saddlepoint(p, w, x, s) / math.sqrt(design)
-    if s * k3 * x >= -SYMMETRIC * v * v:
-        return min(1.0, range_tail(r) * max(1.0, r / 4.0)) if r < 40.0 else 0.0
-    return min(range_tail(x / math.sqrt(v * design)), 4.0 * math.exp(-0.5 * r * r))
+    tail = min(1.0, range_tail(r) * max(1.0, r / 4.0)) if r < 40.0 else 0.0
+    return tail if s * k3 * x >= -SYMMETRIC * v * v else min(range_tail(x / math.sqrt(v * design)), tail)

@@ -30,8 +30,8 @@ BINARY_COLUMNS, REAL_COLUMNS = 8, 18
 # Further columns for real outcomes: sums of squares within and between steps, then the current step (count, mean, sum of
 # squares), the step before it, the first one, and the number of steps.
 WITHIN, BETWEEN, COUNT, MEAN, SS, LAST_MEAN, LAST_VAR, FIRST_MEAN, FIRST_VAR, STEPS = range(8, 18)
-# Columns of the weight sums and of the curve sums.
-WEIGHT, WEIGHT2 = range(2)
+# Columns of the weight sums: w, w^2 and, for binary outcomes, (w (y - p))^2 and its square; columns of the curve sums.
+WEIGHT, WEIGHT2, SQUARES, FOURTHS = range(4)
 CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_RESIDUAL2 = range(6)
 
 
@@ -83,13 +83,14 @@ def look_up(parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, 
 @jit
 def advance(
     parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray,
-    w: FloatArray | None, state: FloatArray, sums: FloatArray,
+    w: FloatArray | None, ratio: float, state: FloatArray, sums: FloatArray,
 ) -> None:  # fmt: skip
     """Advance the state of every segment over rows in ascending score order, for binary outcomes; see the module.
 
     ``e`` is w (y - p). HIGH, LOW and RISE (the largest ascent) of the cumulative difference are updated with its value
     before each new ``step``, so that tied scores count as one; `close` adds the last value. ``w`` is None if every weight
-    is 1: the kernel is then compiled without the branch; else ``sums`` adds up w and w^2.
+    is 1: the kernel is then compiled without the branch; else ``sums`` adds up w, w^2, e^2 and e^4. If rows of outcome 1
+    weigh ``ratio`` times as much as rows of outcome 0, variance and skewness are those of `null_rows`.
     """
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
@@ -102,11 +103,19 @@ def advance(
         third = v * (1.0 - 2.0 * q)
         if w is not None:
             a = w[i]
+            square = e[i] * e[i]
             sums[k, WEIGHT] += a
             sums[k, WEIGHT2] += a * a
+            sums[k, SQUARES] += square
+            sums[k, FOURTHS] += square * square
+            if ratio != 1.0:
+                b = a / (1.0 + (ratio - 1.0) * (q + e[i] / a))
+                v *= b * b * ratio
+                third = v * b * (ratio * (1.0 - q) - q)
+            else:
+                v *= a * a
+                third *= a * a * a
             q *= a
-            v *= a * a
-            third *= a * a * a
         # Four neighbours are read, added to and written together: one instruction each, where the machine has it.
         following, expected, variance, skew = total + e[i], s[EXPECTED] + q, s[VARIANCE] + v, s[SKEW] + third
         if s[STEP] != step[i]:
@@ -205,8 +214,8 @@ def count_rows(parent: Int32Array, code: Int32Array, width: int, slot: Int32Arra
 @jit
 def cross_dense(
     parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int,
-    step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None, v: FloatArray | None, k3: FloatArray | None,
-    real: int | None,
+    step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None, ratio: float, v: FloatArray | None,
+    k3: FloatArray | None, real: int | None,
 ) -> tuple[IntArray, Int32Array, int, FloatArray, FloatArray]:  # fmt: skip
     """Find cells as `find_dense` does; return numbers, row counts, cells with too few rows, states and weight sums.
 
@@ -215,10 +224,10 @@ def cross_dense(
     """
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
     state = np.zeros((numbers.size + 1, BINARY_COLUMNS if real is None else REAL_COLUMNS))
-    sums = np.zeros((numbers.size + 1, 2))
+    sums = np.zeros((numbers.size + 1, 4))
     if numbers.size > 0:
         if real is None:
-            advance(parent, code, width, slot, step, e, p, w, state, sums)
+            advance(parent, code, width, slot, step, e, p, w, ratio, state, sums)
             close(state)
         else:
             advance_real(parent, code, width, slot, step, e, p, w, v, k3, state, sums)
@@ -359,7 +368,8 @@ class SortedRows:
 
     ``order`` sorts the input, ``step`` numbers the distinct scores, ``e`` is w (y - p), ``w`` is empty if every weight is
     1, and ``real`` is true if outcomes are not probabilities. ``v`` and ``k3`` are the variance and the third cumulant of
-    ``e``, None until a model of the noise is fitted (`trueup.audits.dispersion`), and for probabilities.
+    ``e``, None until a model of the noise is fitted (`trueup.audits.dispersion`), and for probabilities. Rows of outcome 1
+    weigh ``ratio`` times as much as they would with outcome 0.
     """
 
     order: IntArray
@@ -370,9 +380,23 @@ class SortedRows:
     real: bool
     v: FloatArray | None = None
     k3: FloatArray | None = None
+    ratio: float = 1.0
 
     def __len__(self) -> int:
         return len(self.order)
+
+    def null_rows(self, at: IntArray | Int32Array | slice) -> tuple[FloatArray, FloatArray]:
+        """Return q and a of the rows ``at``, so that under calibration w (y - p) is a (B - q), B of probability q.
+
+        They are p and w (empty if every weight is 1), unless weights depend on the outcome. Let b be the weight of a row
+        of outcome 0, and b ratio that of outcome 1: w (y - p) is b ratio (1 - p) or -b p and has mean 0, so that
+        q = p / (p + ratio (1 - p)) and a = b (p + ratio (1 - p)).
+        """
+        p, w = self.p[at], self.w[at] if len(self.w) else self.w
+        if self.ratio == 1.0:
+            return p, w
+        total = p + self.ratio * (1.0 - p)
+        return p / total, w / (1.0 + (self.ratio - 1.0) * (p + self.e[at] / w)) * total
 
 
 def sort_rows(y: FloatArray, p: FloatArray, w: FloatArray | None, *, real: bool) -> SortedRows:
@@ -452,7 +476,7 @@ def _dense(shape: tuple[int, int], rows: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Running sums of some segments over rows in score order: number of rows, state, and sums of weights and their squares.
+    """Running sums of some segments over rows in score order: number of rows, state, and weight sums.
 
     Two tallies add (``first + second``) if every score of the second lies above every score of the first. The columns of
     ``state`` are CUM to STEP of this module, and up to STEPS for ``real`` outcomes.
@@ -533,7 +557,7 @@ class RunningTally:
         self.shape, self.cells, self.real = shape, cells, real
         self.rows = np.zeros(len(cells), np.int64)
         self.state = np.zeros((len(cells), REAL_COLUMNS if real else BINARY_COLUMNS))
-        self.weights = np.zeros((len(cells), 2))
+        self.weights = np.zeros((len(cells), 4))
 
     def advance(self, rows: SortedRows, parent: Int32Array, code: Int32Array, *, count: bool = True) -> None:
         """Add the rows of the next chunk to the state, and to the row counts if ``count``."""
@@ -550,13 +574,13 @@ class RunningTally:
             moments = rows.v, rows.k3
             advance_real(parent, code, width, slot, rows.step, rows.e, rows.p, w, *moments, self.state, self.weights)
         else:
-            advance(parent, code, width, slot, rows.step, rows.e, rows.p, w, self.state, self.weights)
+            advance(parent, code, width, slot, rows.step, rows.e, rows.p, w, rows.ratio, self.state, self.weights)
 
     def finish(self, *, weighted: bool) -> Tally:
         """Return the tally of all chunks; unless ``weighted``, the row counts are the weights."""
         (close_real if self.real else close)(self.state)
         if not weighted:
-            self.weights[:] = self.rows[:, None]
+            self.weights[:, :SQUARES] = self.rows[:, None]
         return Tally(self.rows, self.state, self.weights, self.real)
 
 
@@ -584,8 +608,8 @@ def cross(
         return cells, tally(rows, parent, code, shape, cells)
     w, real = rows.w if len(rows.w) else None, 1 if rows.real else None
     numbers, counts, thin, state, weights = cross_dense(
-        parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, rows.v, rows.k3, real
+        parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, rows.ratio, rows.v, rows.k3, real
     )
     if w is None:
-        weights[:] = counts[:, None]
+        weights[:, :SQUARES] = counts[:, None]
     return Cells(numbers, counts, thin), Tally(counts.astype(np.int64), state, weights, rows.real)

@@ -7,6 +7,7 @@ segments are tested, so the default p-value uses a Poisson-type exponent instead
 
 from __future__ import annotations
 
+import functools
 import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +20,8 @@ from trueup.kernels import tails
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from trueup._types import BoolArray, FloatArray, IntArray
+    from trueup._types import FloatArray, IntArray
+    from trueup.kernels.tally import SortedRows
 
 
 Adjustment = Literal["holm", "bh", "by", "max"]
@@ -27,6 +29,7 @@ POWER = 0.8
 Z_POWER = NormalDist().inv_cdf(POWER)
 
 
+@functools.cache
 def range_quantile(level: float, *, inflated: bool = False) -> float:
     """Return the smallest x for which the range of Brownian motion exceeds x with probability at most ``level``.
 
@@ -63,50 +66,39 @@ def limit_pvalues(sigma_units: FloatArray) -> FloatArray:
     return segment_pvalues(sigma_units, sigma_units, np.ones(len(sigma_units)), np.zeros(len(sigma_units)))
 
 
-def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
-    """Adjust p-values for multiple testing.
+def adjust(p: ArrayLike, method: Adjustment = "holm", shares: FloatArray | None = None) -> FloatArray:
+    """Adjust p-values for multiple testing, each with its share of alpha (``shares``, which add up to 1; equal by default).
 
-    "holm" controls the family-wise error rate under any dependence (Holm 1979). "bh" controls the false discovery rate
-    under positive dependence (Benjamini & Hochberg 1995), which overlapping two-sided segments do not guarantee; "by" under
-    any dependence (Benjamini & Yekutieli 2001).
+    "holm" controls the family-wise error rate under any dependence: with p/share in ascending order, the adjusted p-value
+    is the largest, up to there, of p/share times the sum of the shares from there on (Holm 1979, weighted). "bh" controls
+    the false discovery rate under positive dependence (Benjamini & Hochberg 1995; Genovese, Roeder & Wasserman 2006 with
+    weights), which overlapping two-sided segments do not guarantee; "by" under any dependence (Benjamini & Yekutieli 2001).
     """
     values = np.asarray(p, np.float64)
     m = len(values)
     if np.isnan(values).any():
         raise ArgumentError(f"p-values must be numbers; {int(np.isnan(values).sum())} are NaN", hint="leave those out")
+    ratio = values * m if shares is None else values / shares
     if method == "holm":
-        # Once a product (m - rank + 1) p reaches 1, it and all later ones are 1: the smallest few p-values are sorted.
-        out, limit = np.ones(m), 64.0 / max(m, 1)
+        # Once a product reaches 1, it and all later ones are 1: only the smallest few ratios are sorted.
+        out, limit = np.ones(m), 64.0
         while True:
-            low = np.flatnonzero(values <= limit)
-            low = low[np.argsort(values[low])]
-            stepped = np.maximum.accumulate(values[low] * (m - np.arange(len(low))))
+            low = np.flatnonzero(ratio <= limit)
+            low = low[np.argsort(ratio[low], kind="stable")]
+            spent = np.arange(len(low)) / max(m, 1) if shares is None else np.cumsum(shares[low]) - shares[low]
+            stepped = np.maximum.accumulate(ratio[low] * (1.0 - spent))
             if len(low) == m or (len(low) and stepped[-1] >= 1.0):
-                out[low] = np.minimum(stepped, 1.0)
+                out[low] = np.clip(stepped, values[low], 1.0)
                 return out
             limit *= 16.0
     if method not in ("bh", "by"):
         raise ArgumentError(f"adjust must be 'holm', 'bh' or 'by'; got {method!r}", parameter="adjust")
-    order = np.argsort(values)
+    order = np.argsort(ratio, kind="stable")
     rank = np.arange(1, m + 1)
-    factor = m * (np.sum(1.0 / rank) if method == "by" else 1.0)
-    stepped = np.minimum.accumulate((values[order] * factor / rank)[::-1])[::-1]
+    factor = np.sum(1.0 / rank) if method == "by" else 1.0
+    stepped = np.minimum.accumulate((ratio[order] * factor / rank)[::-1])[::-1]
     out = np.empty(m)
-    out[order] = np.minimum(stepped, 1.0)
-    return out
-
-
-def rejected(p: FloatArray, method: Adjustment, alpha: float, tested: int) -> BoolArray:
-    """Return which p-values are rejected at alpha after adjustment for ``tested`` tests; those not tested must be 1.
-
-    Only p-values of at most alpha are examined: no adjustment makes one smaller.
-    """
-    out = np.zeros(len(p), bool)
-    low = np.flatnonzero(p <= alpha)
-    if len(low):
-        # The other p-values are larger: they come later in every order, and only their number matters.
-        padded = np.concatenate([p[low], np.ones(max(tested - len(low), 0))])
-        out[low] = adjust(padded, method)[: len(low)] <= alpha
+    out[order] = np.clip(stepped, values[order], 1.0)  # a large share must not make a p-value smaller
     return out
 
 
@@ -114,11 +106,73 @@ def step_down(counts: IntArray, order: IntArray, draws: int) -> FloatArray:
     """Convert the counts of a step-down Monte Carlo null into adjusted p-values (Westfall & Young 1993, min-p).
 
     ``counts[k]`` is the number of draws in which the smallest p-value among the segments from rank k on was at most the
-    observed one of rank k; ``order`` ranks the segments by their observed p-value.
+    observed one of rank k; ``order`` ranks the segments by their observed p-value (each divided by its share of alpha, if
+    shares differ).
     """
     out = np.empty(len(order))
     out[order] = np.maximum.accumulate((1.0 + counts) / (draws + 1.0)) if len(order) else 0.0
     return out
+
+
+def optimistic_pvalues(span: FloatArray, rise: FloatArray, variance: FloatArray, skew: FloatArray) -> FloatArray:
+    """Return roughly the smallest p-values that refinement can find; arguments as in `segment_pvalues`.
+
+    They are tails F of the range at x / sqrt(v), in the direction of the skewness, and against it (far too few rare events)
+    at r + 0.3, with the Poisson exponent of a lower tail: r^2 = 2 (v/b^2) ((1-u) ln(1-u) + u), b = |k3| / v, u = b x / v.
+    """
+    deviate = span / np.sqrt(variance)
+    b = np.abs(skew) / variance
+    u = np.minimum(b * span / variance, 1.0)
+    against = np.where(rise >= span * (1.0 - 1e-9), skew < 0, skew > 0) & (u > 1e-4)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.sqrt(2.0 * variance / b**2 * (np.where(u < 1.0, (1.0 - u) * np.log1p(-u), 0.0) + u))
+    return limit_pvalues(np.where(against, np.maximum(deviate, root + 0.3), deviate))
+
+
+def bennett_pvalues(span: FloatArray, variance: FloatArray, largest: FloatArray) -> FloatArray:
+    """Return the bound 4 exp(-r^2 / 2) on the p-values of segments whose rows add at most ``largest`` (Bennett 1962)."""
+    u = largest * span / variance
+    return np.minimum(1.0, 4.0 * np.exp(-variance / largest**2 * ((1.0 + u) * np.log1p(u) - u)))
+
+
+OUTCOME_WEIGHTS = 1.05  # ratio of weights from which they are treated as depending on the outcome
+LOGIT_WIDTH, LOGIT_LIMIT = 0.25, 10.0  # of the score bins within which weights are compared
+Z_RATIO = 5.0
+
+
+def weight_moments(rows: SortedRows) -> FloatArray:
+    """Return sums over rows, by score bin, of the products of 1, y, logit p and ln w, (bins, 4, 4); they add over rows."""
+    p, w = rows.p, rows.w
+    y = p + rows.e / w
+    with np.errstate(divide="ignore"):
+        logit = np.clip(np.log(p) - np.log1p(-p), -LOGIT_LIMIT, LOGIT_LIMIT)
+    place = np.floor((logit + LOGIT_LIMIT) / LOGIT_WIDTH).astype(np.int64)
+    columns = (np.ones(len(p)), y, logit, np.log(w))
+    bins = int(2 * LOGIT_LIMIT / LOGIT_WIDTH) + 1
+    sums: FloatArray = np.stack(
+        [np.bincount(place, a * b, bins) for a in columns for b in columns], axis=1, dtype=np.float64
+    )
+    return sums.reshape(bins, 4, 4)
+
+
+def weight_ratio(moments: FloatArray) -> float:
+    """Return how many times as much rows of outcome 1 weigh as rows of outcome 0 with equal scores; 1 within noise.
+
+    By least squares of ln w on y and logit p within score bins; ``moments`` are those of `weight_moments`.
+    """
+    rows = moments[:, 0, 0]
+    within = (moments - moments[:, :, :1] * moments[:, :1, :] / np.maximum(rows, 1.0)[:, None, None]).sum(axis=0)[1:, 1:]
+    (yy, yx, yl), (_, xx, xl), (*_, ll) = within
+    determinant = yy * xx - yx**2
+    if xx <= 1e-9 * rows.sum():  # one score per bin
+        yx, xl, xx, determinant = 0.0, 0.0, 1.0, yy
+    if determinant <= 1e-12 * yy * xx or yy <= 0:
+        return 1.0
+    slope = (xx * yl - yx * xl) / determinant
+    rest = max(ll - slope * yl - (yy * xl - yx * yl) / determinant * xl, 0.0)
+    error = math.sqrt(rest / max(rows.sum() - (rows > 0).sum() - 2, 1.0) * xx / determinant)
+    found = abs(slope) > math.log(OUTCOME_WEIGHTS) and abs(slope) > Z_RATIO * error
+    return math.exp(slope) if found else 1.0
 
 
 def likely_root(squares: FloatArray | float, largest: FloatArray | float, failing: float) -> FloatArray:
