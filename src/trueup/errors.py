@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArgumentError",
+    "ClusterWarning",
     "ColumnError",
     "DataError",
     "FileError",
@@ -147,3 +148,7 @@ class ShiftWarning(TrueupWarning):
 
 class IdentifierWarning(TrueupWarning):
     """A column with nearly as many levels as rows was left out."""
+
+
+class ClusterWarning(TrueupWarning):
+    """A column identifies rows that belong together, and no cluster was given: p-values are too small."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 
 import trueup as tu
 from trueup.audits.clusters import MIN_CLUSTERS
+from trueup.data.clusters import within_correlation
 from trueup.kernels import clusters as pairs
 from trueup.metrics.inference import limit_pvalues, segment_pvalues
 from trueup.reports.page import csv_lines
@@ -336,3 +338,63 @@ def test_errors_in_clusters_are_found():
         for seed in range(20)
     ]
     assert np.mean(np.array(found) <= 0.05) >= 0.9
+
+
+# The warning of repeated identifiers
+
+
+def cluster_warnings(rows, **options):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        tu.audit(rows, **ROLES, threads=1, **options)
+    return [str(warning.message) for warning in found if issubclass(warning.category, tu.errors.ClusterWarning)]
+
+
+@pytest.mark.parametrize("spelling", [int, str])
+@pytest.mark.parametrize("options", [{}, {"by": ["region"]}])
+def test_repeated_identifiers_are_named_in_a_warning(spelling, options):
+    rows = clustered_rows(2, 300, 6, 0.5)
+    rows["customer_id"] = rows.pop("customer").astype(spelling)
+    (message,) = cluster_warnings(rows, **options)
+    assert "rows with the same 'customer_id' are not independent" in message
+    assert 'cluster="customer_id"' in message
+    assert not cluster_warnings(rows, cluster="customer_id")
+
+
+def test_a_fit_warns_of_repeated_identifiers():
+    rows = clustered_rows(2, 300, 6, 0.5)
+    with pytest.warns(tu.errors.ClusterWarning, match="'customer'"):
+        tu.Platt("p").fit(rows, "y")
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_ordinary_features_are_not_taken_for_identifiers(shift):
+    # Calibrated scores, and scores with errors that depend on a number and on the overall rate.
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        n = 6000
+        columns = {
+            "age": random.integers(18, 95, n), "postcode": random.integers(1000, 2000, n), "amount": random.random(n),
+            "income": np.round(random.lognormal(10, 0.6, n), -2), "visits": random.poisson(200, n),
+            "town_id": np.array([f"town {number}" for number in random.integers(0, 900, n)]),
+        }  # fmt: skip
+        p = random.uniform(0.05, 0.5, n)
+        logit = np.log(p / (1 - p)) + shift * (0.3 + 0.5 * np.log(columns["income"] / 22_000) + columns["age"] / 90)
+        y = (random.random(n) < 1 / (1 + np.exp(-logit))).astype(float)
+        assert not cluster_warnings({"y": y, "p": p, **columns})
+
+
+def test_independent_rows_with_repeated_identifiers_do_not_warn():
+    assert not any(cluster_warnings(clustered_rows(seed, 300, 6, 0.0)) for seed in range(10))
+
+
+def test_errors_shared_by_adjacent_values_are_not_those_of_clusters():
+    random = np.random.default_rng(0)
+    value = np.repeat(np.arange(200), 10)
+    smooth = np.sin(value / 20) + 0.3 * random.normal(size=2000)
+    within, sigmas = within_correlation(smooth / smooth.std(), value, 200)
+    assert abs(sigmas) < 5
+    own = random.normal(size=200)[value]
+    within, sigmas = within_correlation(own, value, 200)
+    assert within > 0.8
+    assert sigmas > 50

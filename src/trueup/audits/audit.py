@@ -183,6 +183,7 @@ def audit(
         table = read(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task,
             categorical=categorical, unlabelled=unlabelled, classes=classes, cluster=cluster,  # type: ignore[arg-type]
+            check_identifiers=True,
         )  # fmt: skip
     require_outcome(table.outcome)
     if sampling is not None:

@@ -88,7 +88,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             "task": self._task(), "categorical": self.categorical, "unlabelled": self.unlabelled, "classes": self.classes,
         }  # fmt: skip
         if self._check_engine(X) is None:
-            return self.fit_table(read(X, cluster=cluster, **roles))
+            return self.fit_table(read(X, cluster=cluster, check_identifiers=True, **roles))
         if cluster is not None:
             raise ArgumentError("clusters need rows in memory", hint="pass a sample of them", parameter="cluster")
         with open_partitions(X, **roles) as partitions:

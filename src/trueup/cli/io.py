@@ -105,7 +105,7 @@ class InputRows:
         data = self.read(None if by is None else [*taken, *by], roles["categorical"], roles["outcome"])
         if by is None and getattr(self._arguments, "against", None):  # neither of the predictions forms segments
             by = [name for name in data if name not in taken]
-        return lambda prediction: read(data, prediction=prediction, features=by, **roles)
+        return lambda prediction: read(data, prediction=prediction, features=by, check_identifiers=True, **roles)
 
     def scan(self, predictions: list[str], features: Sequence[str] | None, role: str) -> tuple[Scan, dict[str, Any]]:
         """Return a scan that reads the rows in chunks, and the roles of its columns except the prediction."""

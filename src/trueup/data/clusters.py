@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import math
+import re
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trueup.data.columns import MAX_EXACT
 from trueup.data.folds import hash_numbers, hash_texts
-from trueup.errors import DataError
+from trueup.errors import ClusterWarning, DataError, TrueupError
+from trueup.kernels.sorting import digitize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from trueup._types import BoolArray, UInt64Array
-    from trueup.data.columns import RawColumn
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, UInt64Array
+    from trueup.data.columns import ColumnSource, RawColumn
+    from trueup.data.table import Table
+
+# A column of repeated identifiers has at least so many values, each with less than so many rows on average.
+MIN_IDENTIFIERS, MAX_MEAN_ROWS = 100, 100
+SAMPLE_ROWS, MIN_SAMPLED = 2000, 90  # of so many rows, at least so many have a value of their own
+MIN_SIGMAS, MIN_DESIGN_EFFECT = 5.0, 1.2  # of the correlation of residuals, below which there is no warning
+SCORE_BINS = 20
+MAX_MISSING = 0.5  # share of the rows of an identifier
+IDENTIFIER_NAME = re.compile(
+    r"(^|_|\b)(id|ids|key|uuid|guid|customer|client|user|member|patient|person|account|household|session|query|visit|"
+    r"contract|policy|borrower|applicant|subject)(_|\b|$)|(?<=[a-z])I[dD]$",
+    re.IGNORECASE,
+)
 
 
 def cluster_keys(raw: RawColumn, name: str, describe: Callable[[BoolArray], str]) -> UInt64Array:
@@ -36,3 +53,103 @@ def cluster_keys(raw: RawColumn, name: str, describe: Callable[[BoolArray], str]
         coded = raw.as_texts().categories()  # distinct integers beyond 2**53 are equal as floats
         return np.where(np.abs(values) < MAX_EXACT, keys, hash_texts(coded.levels)[coded.codes])
     return keys
+
+
+def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> None:
+    """Warn, once, if rows with the same value of a column have correlated residuals: they are not independent.
+
+    Features are examined, and other columns whose names look like identifiers. A column qualifies if it has at least 100
+    values, integers or texts, each with fewer than 100 rows on average, so that few could be a segment.
+    """
+    features = {name: column for name, column in table.columns.items() if _is_candidate(column)}
+    names = [key for key in source.keys if IDENTIFIER_NAME.search(source.label(key))]
+    taken = {*table.columns, *table.left_out, *table.schema.prediction, table.schema.outcome, table.schema.weight}
+    others = _read_others(source, [key for key in names if source.label(key) not in taken], table)
+    columns: Mapping[str, AnyArray] = {**others, **features}
+    if not columns:
+        return
+    residuals = _standardise(table)
+    found: list[tuple[float, str, float]] = []
+    for name, column in columns.items():
+        codes, counts = _count_values(column)
+        if len(counts) >= MIN_IDENTIFIERS and len(codes) < MAX_MEAN_ROWS * len(counts):
+            correlation, sigmas = within_correlation(residuals[codes >= 0], codes[codes >= 0], len(counts))
+            design = 1 + correlation * float((counts * (counts - 1.0)).sum()) / len(codes)
+            if sigmas >= MIN_SIGMAS and design >= MIN_DESIGN_EFFECT:
+                found.append((design, name, correlation))
+    if found:
+        design, name, correlation = max(found)
+        warnings.warn(
+            f"rows with the same {name!r} are not independent (correlation of residuals {correlation:.2g}): they carry the "
+            f"information of 1/{design:.2g} as many rows, and p-values are too small\n"
+            f'hint: pass cluster="{name}" (--cluster on the command line)',
+            ClusterWarning,
+            stacklevel=4,
+        )
+
+
+def within_correlation(residuals: FloatArray, codes: AnyArray, count: int) -> tuple[float, float]:
+    """Return how much more correlated rows of one value are than rows of adjacent values, and that in standard errors.
+
+    Residuals have mean 0 and variance 1. Errors that vary smoothly with a number are shared by adjacent values, too.
+    """
+    sums, squares, rows = (np.bincount(codes, values, count) for values in (residuals, residuals**2, np.ones(len(codes))))
+    pairs, adjacent = float((rows * (rows - 1)).sum()), float((rows[1:] * rows[:-1]).sum())
+    if not pairs or not adjacent:
+        return 0.0, 0.0
+    within = float((sums**2 - squares).sum()) / pairs
+    between = float((sums[1:] * sums[:-1]).sum()) / adjacent
+    return within - between, (within - between) / math.sqrt(2 / pairs + 1 / adjacent)
+
+
+def _is_candidate(column: AnyArray) -> bool:
+    """Return whether some rows of a column of codes or integers suggest that it has many values."""
+    sample = column[:: max(1, len(column) // SAMPLE_ROWS)]
+    if column.dtype.kind == "f":
+        sample = sample[~np.isnan(sample)]
+        if (sample != np.floor(sample)).any():
+            return False
+    return len(np.unique(sample)) >= MIN_SAMPLED
+
+
+def _count_values(column: AnyArray) -> tuple[Int32Array, AnyArray]:
+    """Return the position of each row's value among the sorted distinct values (-1 if missing), and rows per value."""
+    missing = column < 0 if column.dtype.kind == "i" else np.isnan(column) | (column != np.floor(column))
+    codes = np.full(len(column), -1, np.int32)
+    if missing.mean() > MAX_MISSING:
+        return codes, np.zeros(0)
+    values = column[~missing]
+    low, high = values.min(), values.max()
+    if high - low > 4 * len(values) + 1000:
+        _, codes[~missing], counts = np.unique(values, return_inverse=True, return_counts=True)
+        return codes, counts
+    offset = (values - low).astype(np.int64)  # in a small range, counting is faster than sorting
+    counts = np.bincount(offset)
+    codes[~missing] = (np.cumsum(counts > 0) - 1)[offset]
+    return codes, counts[counts > 0]
+
+
+def _read_others(source: ColumnSource, keys: list[object], table: Table) -> dict[str, AnyArray]:
+    """Return the columns ``keys`` that are candidates, as numbers or codes; columns that cannot be read are left out."""
+    columns = {}
+    for key in keys:
+        try:
+            raw = source.fetch(key)
+        except TrueupError:
+            continue
+        column = raw.codes_or_values if table.kept is None else raw.codes_or_values[table.kept]
+        if raw.kind in ("number", "text") and _is_candidate(column):
+            columns[source.label(key)] = column
+    return columns
+
+
+def _standardise(table: Table) -> FloatArray:
+    """Return residuals with mean 0 within bins of the score, and variance 1."""
+    p, residual = table.prediction, table.y - table.prediction
+    edges = np.quantile(p[:: max(1, len(p) // SAMPLE_ROWS)], np.arange(1, SCORE_BINS) / SCORE_BINS)
+    bins = np.empty(len(p), np.int32)
+    digitize(p, edges, bins)
+    sums, rows = np.bincount(bins, residual, SCORE_BINS), np.maximum(np.bincount(bins, minlength=SCORE_BINS), 1)
+    residual = residual - (sums / rows)[bins]
+    deviation = np.sqrt(np.bincount(bins, residual**2, SCORE_BINS) / rows)[bins]
+    return np.divide(residual, deviation, out=np.zeros(len(residual)), where=deviation > 0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice
-from trueup.data.clusters import cluster_keys
+from trueup.data.clusters import cluster_keys, warn_of_repeated_identifiers
 from trueup.data.columns import (
     FEATURE_KINDS,
     ColumnSource,
@@ -472,6 +472,7 @@ def read(
     unlabelled: Unlabelled = "error",
     classes: Sequence[Any] | None = None,
     cluster: Any = None,
+    check_identifiers: bool = False,
     schema: Schema | None = None,
     position: RowPosition | None = None,
 ) -> Table:
@@ -480,9 +481,9 @@ def read(
     Roles are column names (positions in an array, whose default prediction is column 0) or arrays of values. Several
     prediction columns are the probabilities of ``classes``; NO_PREDICTION stands for none. By default the features are all
     columns without a role; ``categorical`` names numbers to be read as categories. ``cluster`` identifies rows that belong
-    together. With a ``schema``, its vocabularies are used, and other levels are missing. A ``position`` means that these
-    are only some of all rows: messages count rows from there, and what only all rows can show is left to
-    `RowSummary.check`.
+    together; without it, ``check_identifiers`` warns of a column that does. With a ``schema``, its vocabularies are used,
+    and other levels are missing. A ``position`` means that these are only some of all rows: messages count rows from there,
+    and what only all rows can show is left to `RowSummary.check`.
     """
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
@@ -515,6 +516,8 @@ def read(
     table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out, clusters)
     if position is None:
         RowSummary().include(table).check(own_schema)
+    if check_identifiers and cluster is None and y is not None and resolved_task == "binary" and labels:
+        warn_of_repeated_identifiers(table, source)
     return table
 
 
