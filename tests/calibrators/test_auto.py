@@ -110,13 +110,16 @@ def test_sentences_name_the_choice_and_the_reason():
 
     none = candidate("identity", 0.4302, 0.0091, 0.0011)
     platt, best = candidate("Platt", 0.4213, 0.0002, 0.0004), candidate("MCGrad", 0.4211, 0.0, 0.0)
+    gained = replace(best, gain=0.002, gain_error=0.001, chosen=True)
+    platt = replace(platt, gain=0.0089, gain_error=0.003)
     assert explain_choice([none, replace(platt, chosen=True), best], 2, 0.4302, "log loss") == (
         "chose Platt: its cross-validated log loss 0.4213 is within one standard error (0.0004) of the best, "
-        "MCGrad's 0.4211, and it is simpler; that of the uncorrected scores is 0.4302"
+        "MCGrad's 0.4211, and it is simpler; that of the uncorrected scores is 0.4302 (a gain of 0.0089, 0.0087 shrunken for "
+        "selection)"
     )
-    assert explain_choice([none, replace(best, chosen=True)], 1, 0.4302, "log loss") == (
+    assert explain_choice([none, gained], 1, 0.4302, "log loss") == (
         "chose MCGrad: its cross-validated log loss 0.4211 is significantly lower than that of any simpler method; "
-        "that of the uncorrected scores is 0.4302"
+        "that of the uncorrected scores is 0.4302 (a gain of 0.002, 0.00148 shrunken for selection)"
     )
     near = replace(none, behind=0.0003, behind_error=0.0004, chosen=True)
     assert explain_choice([near, best], 1, 0.4302, "squared error") == (

@@ -278,6 +278,10 @@ def test_the_bound_is_the_root_of_the_gain_plus_half_a_step():
     assert found.rounding(20) == 1 / 40
     assert found.bound(20, errors=0) == pytest.approx(0.02 + 1 / 40)
     assert found.bound(20) == pytest.approx(0.03 + 1 / 40)
+    assert found.bound(20, share=0.25) == pytest.approx(0.06 + 1 / 40)
+    assert (
+        found.to_dict()["bounds_of_a_tenth"]["50"] == found.to_frame()["bound_of_a_tenth"][2] == found.bound(50, share=0.1)
+    )
     wide = Saturation(4e-4, 2.5e-4, 0.0, 0.0, True, 1000, unit=7.0, span=5.0)
     assert wide.rounding(20) == 5 / 40
     assert "standard deviations" in wide.sentence
@@ -292,6 +296,25 @@ def test_the_bound_is_the_root_of_the_gain_plus_half_a_step():
     for bad in (0, 1.5, True, "10"):
         with pytest.raises(ArgumentError, match="m must be an integer"):
             found.bound(bad)
+
+
+def test_the_error_of_a_group_is_bounded_by_its_share():
+    # A bound that ignores the share is that of K1, which counts all rows, and does not hold for the error of a group.
+    columns, wrong, beyond = ["region", "product", "employment", "age"], 0, 0
+    new = tu.simulate.lending(100_000, seed=999)
+    masks = [np.asarray(new["region"]) == name for name in set(new["region"]) if name is not None]
+    masks.append(np.asarray(new["age"]) < 20)
+    for seed in range(4):
+        data = tu.simulate.lending(5_000, seed=seed)
+        fix = tu.DepthTwo("prediction", columns, threads=1).fit(data, data["outcome"])
+        p, found = fix.predict(new), fix.saturation_
+        assert found.saturated
+        level = np.minimum(np.floor(100 * p), 99).astype(int)
+        errors = [np.abs(np.bincount(level[g], (new["truth"] - (level + 0.5) / 100)[g])).sum() / g.sum() for g in masks]
+        wrong += max(errors) > found.bound(100)
+        beyond += any(error > found.bound(100, share=g.mean()) for error, g in zip(errors, masks, strict=True))
+    assert wrong >= 1
+    assert beyond == 0
 
 
 def test_the_error_of_every_group_is_below_the_bound_if_saturated():

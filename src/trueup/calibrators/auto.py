@@ -53,6 +53,7 @@ ROLES: dict[str, Any] = {
 SHARED: dict[str, Any] = {"random_state": 0, "threads": None}  # passed to a method that keeps the default
 MAX_EVALUATION_ROWS = 100_000  # further folds are not evaluated
 MIN_FOLDS = 2  # that are evaluated, however many rows there are; and before a method is dropped
+CHOICE_ERRORS = 1.0  # standard errors within which a simpler method is chosen
 DROP_ERRORS = 3.0  # standard errors behind the best at which a method is dropped
 REPR_WIDTH = 100
 WRITE_METHODS = 'write it as methods=["identity", "platt", tu.MCGrad(depth=3)]'
@@ -71,7 +72,8 @@ def compare_losses(
 ) -> LossDifference:
     """Return the mean of ``losses - best``, paired by row, with its standard error and the tolerance for a tie."""
     mean, error, rows = stopping.paired_gain(losses - best, weight, cluster=cluster)
-    return LossDifference(mean, error, stopping.required_gain(1.0, error, rows, float(np.average(losses, weights=weight))))
+    loss = float(np.average(losses, weights=weight))
+    return LossDifference(mean, error, stopping.required_gain(CHOICE_ERRORS, error, rows, loss))
 
 
 def choose_simplest(
@@ -119,9 +121,16 @@ class Choice:
     measure: str  # "log loss" or "squared error"
     rows: int  # the number of rows of the evaluation
 
+    @property
+    def shrunken_gain(self) -> float:
+        """Return the gain of the chosen method, shrunken since the best of several is chosen; 0 without a correction."""
+        chosen = [item for item in self.candidates if item.chosen and item.name != IDENTITY]
+        return stopping.shrink_gain(chosen[0].gain, chosen[0].gain_error, CHOICE_ERRORS) if chosen else 0.0
+
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, and those of the candidates, as plain data."""
-        return {**asdict(self), "candidates": [asdict(candidate) for candidate in self.candidates]}
+        candidates = [asdict(candidate) for candidate in self.candidates]
+        return {**asdict(self), "candidates": candidates, "shrunken_gain": self.shrunken_gain}
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per candidate, as a frame of the library of ``like``; a dict of arrays without it."""
@@ -161,6 +170,8 @@ def explain_choice(candidates: Sequence[Candidate], best: int, before: float, me
     tail = f"that of the uncorrected scores is {before:.6g}"
     if len(candidates) == 1:
         return f"{own}, the only method to choose from: {loss}; {tail}"
+    shrunken = stopping.shrink_gain(chosen.gain, chosen.gain_error, CHOICE_ERRORS)
+    tail += f" (a gain of {chosen.gain:.3g}, {shrunken:.3g} shrunken for selection)"
     if number == best:
         rest = "significantly lower than that of any simpler method" if number else "the lowest, and it is the simplest"
         return f"{own}: {loss} is {rest}; {tail}"
@@ -226,8 +237,9 @@ class Auto(FeatureCalibrator):
     error of sqrt(C): 1 run in 200 chooses such a curve by mistake.
 
     A method of trees or patches that is more than three standard errors behind the best after two folds is not evaluated
-    further. The loss of the chosen method is slightly optimistic, as that of any best of several; the bias is within the
-    standard errors of `choice_`.
+    further. The loss of the chosen method is optimistic, as that of any best of several. ``choice_.shrunken_gain`` allows
+    for that: the mean of a normal distribution that has the observed gain as its mean if it is truncated below at one
+    standard error.
 
     References
     ----------

@@ -37,6 +37,7 @@ RATE_ERRORS, RATE_SHARE = 0.5, 0.05
 BOUNDS = np.geomspace(1e-6, 0.05, 48)  # candidates for the distance of corrected probabilities from 0 and 1
 MIN_EVENTS = 1.0  # expected number of events beyond a bound, if it were the true rate of those rows: fewer are no evidence
 LEVEL_COUNTS = (10, 20, 50, 100)
+SMALL_SHARE = 0.1  # of the rows: the group whose bound is reported
 # The check fails if a second pass gains more than MAX_GAIN, or more than SIGNIFICANT_GAIN by ERRORS standard errors.
 MAX_GAIN, SIGNIFICANT_GAIN, ERRORS = 1e-2, 1e-3, 2.0
 
@@ -69,7 +70,7 @@ class Sweep(Result):
 
 @dataclass(frozen=True)
 class Saturation:
-    """The gain of a second pass, fitted on top of the corrected scores, and the bound on any group's error that it implies.
+    """The gain of a second pass, fitted on top of the corrected scores, and the bounds on errors of groups that it implies.
 
     Gains are of the mean squared error; for a real outcome, as a share of its variance. A fitted pass is not
     the best possible one: its gain is a lower bound of what could be gained.
@@ -80,8 +81,12 @@ class Saturation:
     ``K1(f', g) = sum_v P(f'=v) |E[g (y - v) | f'=v]|`` is at most ``sum_v P(f'=v) |E[g (y - f) | f'=v]|`` plus the change
     by rounding, which is at most half a step: span / (2 m). Adding ``E[y - f | f'=v, g=1]`` to the scores of the rows with
     g = 1 and f' = v is a sum of depth-2 trees (a threshold of f, then the group); it lowers the squared error by
-    ``sum_v P(f'=v, g=1) E[y - f | f'=v, g=1]^2``, at least the square of the first sum (Cauchy-Schwarz), and at most as
-    much as the best second pass does. Hence ``K1 <= sqrt(eps) + span / (2 m)`` for all m, with eps of the *best* pass.
+    ``sum_v P(f'=v, g=1) E[y - f | f'=v, g=1]^2``, at least the square of the first sum divided by the share P(g=1) of the
+    group (Cauchy-Schwarz), and at most as much as the best second pass does. Hence
+    ``K1 <= sqrt(share eps) + share span / (2 m)`` for all m, with eps of the *best* pass.
+
+    K1 counts all rows, and is small for a small group whatever its error. The calibration error of the group itself,
+    ``sum_v P(f'=v | g=1) |E[y - v | f'=v, g=1]|``, is K1 / share: at most ``sqrt(eps / share) + span / (2 m)``.
 
     References
     ----------
@@ -103,12 +108,15 @@ class Saturation:
         check_integer("m", m, 1, hint="10 to 100 levels are usual")
         return self.span / (2 * int(m))
 
-    def bound(self, m: int, errors: float = ERRORS) -> float:
-        """Bound the calibration error of any group for scores rounded to ``m`` levels, in units of ``unit``.
+    def bound(self, m: int, errors: float = ERRORS, *, share: float = 1.0) -> float:
+        """Bound the calibration error of a group with this ``share`` of the rows, for scores rounded to ``m`` levels.
 
-        The bound is ``sqrt(eps + errors * error) + rounding(m)``: ``errors`` standard errors are added to ``eps``.
+        The bound is ``sqrt((eps + errors * error) / share) + rounding(m)`` in units of ``unit``, with ``errors`` standard
+        errors added to ``eps``. It holds if no other second pass gains more. With a share of 1 it is that of all rows, and
+        bounds the K1 of every group, which counts all rows.
         """
-        return float(np.sqrt(self.eps + errors * self.error)) + self.rounding(m)
+        check_number("share", share, 0, 1, above=True)
+        return float(np.sqrt((self.eps + errors * self.error) / share)) + self.rounding(m)
 
     @property
     def sentence(self) -> str:
@@ -118,10 +126,11 @@ class Saturation:
         deeper = f"trees of depth {CHECK_DEPTH} by {self.deeper:.2g} (s.e. {self.deeper_error:.1g})"
         if self.saturated:
             unit = "" if self.unit == 1.0 else " standard deviations of the outcome"
-            few, many = self.bound(LEVEL_COUNTS[0]), self.bound(LEVEL_COUNTS[-1])
+            few, many = (self.bound(m, share=SMALL_SHARE) for m in (LEVEL_COUNTS[0], LEVEL_COUNTS[-1]))
             return (
-                f"saturated: on held-out rows a second pass lowers the squared error by {second}, {deeper}; this bounds "
-                f"the calibration error of any group by {few:.2g}{unit} at 10 levels and {many:.2g} at 100"
+                f"saturated: on held-out rows a second pass lowers the squared error by {second}, {deeper}; if none gains "
+                f"more, the calibration error of a group with a tenth of the rows is at most {few:.2g}{unit} at 10 levels "
+                f"and {many:.2g} at 100, and larger for smaller groups"
             )
         finding = f"on held-out rows a second pass still lowers the squared error by {second}, {deeper}"
         if not _is_large(self.eps, self.error):
@@ -132,17 +141,22 @@ class Saturation:
         return f"not saturated: {finding}; use deeper trees: tu.MCGrad(depth=4, feature_fraction=1.0)"
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return the bound at 10, 20, 50, 100 levels, as a frame of the library of ``like``; else a dict of arrays."""
+        """Return the bounds at 10, 20, 50, 100 levels, as a frame of the library of ``like``; else a dict of arrays.
+
+        Bounds are those of all rows and of a group with a tenth of them.
+        """
         columns = {
             "levels": np.array(LEVEL_COUNTS),
             "rounding": np.array([self.rounding(m) for m in LEVEL_COUNTS]),
             "bound": np.array([self.bound(m) for m in LEVEL_COUNTS]),
+            "bound_of_a_tenth": np.array([self.bound(m, share=SMALL_SHARE) for m in LEVEL_COUNTS]),
         }
         return frame_like(columns, like)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, the sentence and the bounds as plain data."""
-        return {**asdict(self), "sentence": self.sentence, "bounds": {str(m): self.bound(m) for m in LEVEL_COUNTS}}
+        bounds, of_a_tenth = ({str(m): self.bound(m, share=share) for m in LEVEL_COUNTS} for share in (1.0, SMALL_SHARE))
+        return {**asdict(self), "sentence": self.sentence, "bounds": bounds, "bounds_of_a_tenth": of_a_tenth}
 
     def __repr__(self) -> str:
         return f"Saturation: {self.sentence}"
@@ -188,8 +202,8 @@ class DepthTwo(SegmentCalibrator):
 
     Trees over the score and the features are added to the score and lower its squared error. They are kept only if they
     lower the error of held-out rows significantly; otherwise scores are left unchanged. A second pass then measures how
-    much could still be gained (`saturation_`), which bounds the calibration error of every group at whatever levels scores
-    are rounded to later.
+    much could still be gained (`saturation_`). This bounds the calibration error of a group, given its share of the rows,
+    at whatever levels scores are rounded to later.
 
     Parameters
     ----------
@@ -335,8 +349,7 @@ class DepthTwo(SegmentCalibrator):
         if self.stopping is None:
             chosen, reason = 1, f"{trees} as specified; no rows were held out"
         elif chosen:
-            before, after = evaluations[0][0], evaluations[1][0]
-            reason = f"{trees}: held-out squared error {before:.6g} -> {after:.6g}"
+            reason = f"{trees}: {stopping.describe_gain(chosen, evaluations, 'held-out squared error')}"
             change = _log_loss(fit.y, fit.scores) - _log_loss(fit.y, base)
             if task == "binary" and np.average(change, weights=fit.weight) > 0:
                 chosen = 0

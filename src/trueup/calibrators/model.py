@@ -203,6 +203,7 @@ class Info:
     evaluated_on: str  # the rows of the two losses
     loss_before: float
     loss_after: float
+    shrunken_gain: float | None  # expected on new rows, allowing for the selection of rounds; None without held-out rows
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain data."""
@@ -322,6 +323,7 @@ class Model:
             schema.prediction, tuple(feature.name for feature in schema.features), schema.classes,
             self.map.describe(), size, self.history.measure, self.history.evaluated_on,
             self.history.loss_before, self.history.loss_after,
+            None if math.isnan(self.history.shrunken_gain) else self.history.shrunken_gain,
         )  # fmt: skip
 
     def __repr__(self) -> str:

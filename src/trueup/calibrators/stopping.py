@@ -6,6 +6,7 @@ import math
 import warnings
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the re
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible
 LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ with the number of threads
 SHOWN_ROUNDS = 16  # in the repr of a history
+TRAINING_ROWS = "training rows"
 MIN_ROWS = 10
 HOLDOUT_FOLDS = 1000  # folds that rows are assigned to if a share of them is held out
 MAX_MEAN_COUNT = 100  # integer weights of at most this mean are counts of rows
@@ -203,7 +205,7 @@ Stopping = Holdout | CrossValidation | Validation | None
 def evaluation_rows(stopping: Stopping) -> str:
     """Return the name of the rows that a stopping rule evaluates on, such as "cross-validation" or "held-out rows"."""
     names = {CrossValidation: "cross-validation", Holdout: "held-out rows", Validation: "given rows"}
-    return names.get(type(stopping), "training rows")
+    return names.get(type(stopping), TRAINING_ROWS)
 
 
 @dataclass(frozen=True)
@@ -256,6 +258,16 @@ class History:
     def loss_after(self) -> float:
         """Return the mean loss of the evaluation rows after the chosen number of rounds."""
         return self.rounds[self.chosen].loss
+
+    @property
+    def shrunken_gain(self) -> float:
+        """Return the gain that the chosen rounds can be expected to have on new rows; NaN if no rows were held out.
+
+        `loss_after` is that of rounds that were kept because it is low, and so optimistic. See `shrink_gain`.
+        """
+        if self.evaluated_on == TRAINING_ROWS:
+            return math.nan
+        return total_shrunken_gain([(r.loss, r.gain, r.error) for r in self.rounds], self.chosen)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain data."""
@@ -335,7 +347,43 @@ def describe_choice(
     """Return a choice as text: rounds, held-out loss, why the search ended (``end``); ``unchanged`` if none is chosen."""
     if not chosen:
         return f"no round lowered the held-out loss significantly; {unchanged}"
-    return f"{count_rounds(chosen)}: held-out loss {evaluations[0][0]:.6g} -> {evaluations[chosen][0]:.6g}; {end}"
+    return f"{count_rounds(chosen)}: {describe_gain(chosen, evaluations)}; {end}"
+
+
+def describe_gain(chosen: int, evaluations: Sequence[tuple[float, float, float]], measure: str = "held-out loss") -> str:
+    """Return the losses before and after ``chosen`` rounds as text, with the gain shrunken for its selection."""
+    before, after = evaluations[0][0], evaluations[chosen][0]
+    shrunken = total_shrunken_gain(evaluations, chosen)
+    return f"{measure} {before:.6g} -> {after:.6g} (a gain of {before - after:.3g}, {shrunken:.3g} shrunken for selection)"
+
+
+def total_shrunken_gain(evaluations: Sequence[tuple[float, float, float]], chosen: int) -> float:
+    """Return the gain of ``chosen`` rounds, shrunken; ``evaluations`` are as for `History.of`."""
+    error = math.sqrt(sum(own**2 for _, _, own in evaluations[1 : chosen + 1]))
+    return shrink_gain(evaluations[0][0] - evaluations[chosen][0], error, FIRST_ROUND_ERRORS) if chosen else 0.0
+
+
+def shrink_gain(gain: float, error: float, threshold: float) -> float:
+    """Shrink a gain that is reported only because it exceeded ``threshold`` standard errors ``error``.
+
+    Reported gains are too large on average: those that fell short by chance are not reported (the winner's curse). This is
+    the maximum-likelihood mean, at least 0, of a normal distribution truncated below at the threshold (Zollner & Pritchard
+    2007): the m for which m + h(threshold - m) = gain / error, h the hazard of the standard normal distribution.
+    """
+    if not 0 < error < math.inf:
+        return max(gain, 0.0) if error == 0 else 0.0
+    normal, target = NormalDist(), gain / error
+
+    def expected(mean: float) -> float:
+        return mean + normal.pdf(threshold - mean) / normal.cdf(mean - threshold)
+
+    low, high = 0.0, max(target, 0.0)
+    if expected(low) >= target:
+        return 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if expected(middle) < target else (low, middle)
+    return low * error
 
 
 def count_rounds(count: int) -> str:

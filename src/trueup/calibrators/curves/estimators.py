@@ -76,11 +76,13 @@ class SingleMapCalibrator(Calibrator):
         """Return the history: losses of the rows ``held`` before and ``after`` the correction, and whether to keep it."""
         losses = (_row_losses(held, scores) for scores in (held.prediction, after))
         chosen, evaluations = stopping.choose_rounds(losses, held.weight, cluster=stopping.cluster_numbers(held))
-        change = f"held-out loss {evaluations[0][0]:.6g} -> {evaluations[1][0]:.6g}"
         if self.stopping is None:
             chosen, reason = 1, "fitted on all rows; no rows were held out to evaluate it"
+        elif chosen:
+            reason = f"kept: {stopping.describe_gain(chosen, evaluations)}"
         else:
-            reason = f"kept: {change}" if chosen else f"{change} is within noise: scores are left unchanged"
+            change = f"held-out loss {evaluations[0][0]:.6g} -> {evaluations[1][0]:.6g}"
+            reason = f"{change} is within noise: scores are left unchanged"
         measure = task_loss(held.schema.task).measure
         return History.of(evaluations, chosen, reason, stopping.evaluation_rows(self.stopping), measure)
 

@@ -265,8 +265,10 @@ class LoRe(FeatureCalibrator):
         elif kept:
             groups = isinstance(self.embedding, str) and self.embedding == "groups" and not math.isinf(chosen.gamma)
             kernel = "by groups" if groups else f"with gamma {chosen.gamma:g}"
-            count = len(selection.candidates)
-            reason = f"{chosen.move} {kernel} and shrinkage {chosen.shrinkage:g}, best of {count}: {change}"
+            count, gain = len(selection.candidates), selection.before - chosen.loss
+            shrunk = stopping.shrink_gain(gain, selection.error, stopping.FIRST_ROUND_ERRORS)
+            shrunken = f" (a gain of {gain:.3g}, {shrunk:.3g} shrunken for selection)"
+            reason = f"{chosen.move} {kernel} and shrinkage {chosen.shrinkage:g}, best of {count}: {change}{shrunken}"
         else:
             reason = f"{change} is within noise: scores are left unchanged"
         error = selection.error if math.isfinite(selection.error) else 0.0

@@ -110,8 +110,8 @@ class PatchCalibrator(FeatureCalibrator):
             return f"{found}; {ends[search.end]}; no rows were held out to evaluate them"
         if not search.patches:
             return "no patch lowered the held-out loss significantly: scores are left unchanged"
-        before, after = search.rounds[0].loss, search.rounds[len(search.patches)].loss
-        return f"{patches}: held-out loss {before:.6g} -> {after:.6g}; {ends[search.end]}"
+        evaluations = [(step.loss, step.gain, step.error) for step in search.rounds]
+        return f"{patches}: {stopping.describe_gain(len(search.patches), evaluations)}; {ends[search.end]}"
 
     def _check(self) -> None:
         check_integer("depth", self.depth, 1, MAX_DEPTH)
