@@ -77,6 +77,59 @@ def power() -> list[str]:
     ]
 
 
+def validity() -> list[str]:
+    found = figures("validity")
+    weights = [
+        [cell["kind"], f"{cell['segments']:.0f}", f"{cell['alarm']:.3f}", f"{cell['covered']:.3f}"]
+        for cell in found["weights"]
+    ]
+    rare = [
+        [f"{size:,}", f"{prevalence:g}", f"{factor:g}", f"{cell['found']:.2f}", f"{cell['reference']:.2f}"]
+        for cell in found["over_predicted"]
+        for prevalence, size, factor in [cell["case"]]
+    ]
+    noise = [
+        [str(row["noise"]), f"{row['segments']:,}", *(f"{row[name]:.2g}" for name in ("p_adjusted", "equal_shares"))]
+        for row in found["adult"]
+    ]
+    single, levels = found["single_column"], found["rare_levels"]
+    shares = ", ".join(f"{cell['found']:.2f} of {cell['levels']}" for cell in levels)
+    return [
+        "## Weights, rare events, rare levels and irrelevant columns",
+        "",
+        f"Calibrated data of 3,000 rows with awkward weights, {found['repetitions']} repetitions per line: the share of "
+        "audits that call it miscalibrated at 5%, and how many 95% intervals of observed/expected of single columns "
+        "contain 1.",
+        "",
+        *table(["weights", "segments", "false alarms", "coverage"], weights),
+        "",
+        "An error of +0.6 logits in a fifth of 30,000 rows with 3% events is found in "
+        f"{found['sample']['all']:.2f} of audits of all rows and {found['sample']['sample']:.2f} of audits of a sample "
+        "without nine tenths of the negatives (`sampling=`).",
+        "",
+        "Segments with too few rare events, among 20,000 rows and about 200 segments. The reference is a saddlepoint test "
+        "of that segment and that direction alone, at the segment's share of alpha.",
+        "",
+        *table(["rows", "prevalence", "times expected", "share found", "reference"], rare),
+        "",
+        "A shift of one level of one column by 4 standard errors, among six columns, is found in "
+        f"{single['shift of 4 s.e.']:.2f} of audits ({single['shift of 4 s.e., equal shares']:.2f} with equal shares of "
+        f"alpha for all segments); a shift of 1.96 standard errors in {single['z 50%']:.2f} "
+        f"({single['z 50%, equal shares']:.2f}).",
+        "",
+        "Twice the expected rate in levels of 20 rows each, among 100,000 rows: the pooled rare levels are found to be "
+        f"miscalibrated in {shares} levels.",
+        "",
+        "Adult, the score of a gradient boosting that fits too closely, by race and columns of noise: the p-value over all "
+        f"rows is {found['adult'][0]['p_value']:.2g}.",
+        "",
+        *table(["columns of noise", "segments", "adjusted p over all rows", "with equal shares"], noise),
+        "",
+        f"`python bench/validity.py --repetitions {found['repetitions']}`",
+        "",
+    ]
+
+
 def speed() -> list[str]:
     found = figures("audit")
     peer, ours = found["peer"], found["ours"]
@@ -524,7 +577,7 @@ def page() -> str:
         "Each section is measured by one command, on the machine named in the results. `bench/results/` has all figures.",
         "",
     ]
-    audits = [*false_alarms(), *power(), *speed(), *bounds(), *measures()]
+    audits = [*false_alarms(), *power(), *validity(), *speed(), *bounds(), *measures()]
     fixes = [*fixing(), *fixing_speed(), *small_data(), *level_sets(), *depth_two(), *isotonic()]
     return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime(), *deciding(), *scaling()])
 

@@ -45,6 +45,19 @@ def test_the_command_agrees_with_the_function(loans_directory, capsys):
     assert output["summary"] == made.summary.to_dict()
 
 
+def test_shares_of_a_sample_are_two_numbers(loans_directory, capsys):
+    roles = [loans_directory / "loans.csv", "--outcome", "outcome", "--prediction", "prediction"]
+    code, out, _ = run(capsys, *roles, "--sampling", "1,0.1")
+    assert code == 0
+    assert "weights depend on the outcome: rows of outcome 1 weigh 0.10 times as much as rows of outcome 0" in out
+    code, _, err = run(capsys, *roles, "--sampling", "0.1")
+    assert code == 2
+    assert "--sampling 0.1 is not two shares" in err
+    code, _, err = run(capsys, *roles, "--sampling", "0,1")
+    assert code == 2
+    assert "must be a number above 0" in err
+
+
 def test_all_columns_without_a_role_form_segments_by_default(loans_directory, capsys):
     output = audit_json(capsys, "loans.parquet", "--weight", "w", "--depth", "1")
     assert output["by"] == ["region", "product", "employment", "age", "income", "term", "opened", "zip"]

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from trueup.metrics.reliability import ReliabilityCurve
 
 MAX_CELLS = 2_000_000
+SINGLE_THREAD_ROWS = 20_000  # up to here starting threads takes longer than they save
 AMBIGUOUS = -1
 APPROXIMATE_ROWS = 3000  # below, p-values of real outcomes are called approximate
 
@@ -135,7 +136,7 @@ def audit(
     classes : sequence, optional
         The outcome that belongs to each of several prediction columns.
     threads : int, optional
-        Defaults to the cores available to this process. The result does not depend on it.
+        Defaults to the cores available to this process, or to 1 for few rows. The result does not depend on it.
     progress : callable, optional
         Called as ``progress(done, total)`` during the computation.
 
@@ -193,6 +194,8 @@ def audit(
     if adjust == "max" and table.schema.task == "regression":
         reason = "draws outcomes from predicted probabilities, and cannot be used for real outcomes"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
+    if threads is None and len(table) <= SINGLE_THREAD_ROWS:
+        workers = Workers(1, progress)
     return _audit_table(table, bins, segments, settings, workers)
 
 

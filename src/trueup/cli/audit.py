@@ -119,6 +119,18 @@ def run(arguments: argparse.Namespace) -> int:
 # The audit
 
 
+def _parse_sampling(text: str | None) -> dict[str, float] | None:
+    """Parse ``--sampling``: the kept shares of rows with outcome 1 and 0, separated by a comma."""
+    if text is None:
+        return None
+    try:
+        positive, negative = map(float, text.split(","))
+    except ValueError:
+        problem, hint = f"--sampling {text} is not two shares", "write --sampling 1,0.1 if one in ten negatives was kept"
+        raise ArgumentError(problem, hint) from None
+    return {"positive": positive, "negative": negative}
+
+
 def _audit(
     arguments: argparse.Namespace, profile: Profile, fix: Model | None, progress: console.ProgressDisplay
 ) -> ScoreAudits:
@@ -144,7 +156,7 @@ def _audit(
         audit, bins=io.parse_bins(arguments.bins), depth=arguments.depth, min_rows=arguments.min_rows,
         alpha=arguments.alpha, adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed,
         threads=arguments.threads, max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells,
-        progress=progress.step,
+        progress=progress.step, sampling=_parse_sampling(arguments.sampling),
     )  # fmt: skip
     second, hard, on_training_rows = None, False, False
     if arguments.memory is not None:

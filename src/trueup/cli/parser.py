@@ -57,6 +57,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--positive": option("the outcome to count as 1; every other counts as 0", "VALUE"),
     "--classes": option("the class of each prediction column, if there are several", "A,B", **LIST),
     "--weight": option("the column of sample weights", "W"),
+    "--sampling": option("shares of the rows with outcome 1 and 0 that were kept in the data, such as 1,0.1", "P,N"),
     "--cluster": option("the column that identifies rows that belong together, such as those of one customer", "ID"),
     "--task": option(
         "auto (default), binary, or regression for amounts",
@@ -235,8 +236,8 @@ exit codes: 0 success; 1 --fail-if found what it names; 2 invalid input or usage
         {
             "rows": (FILES, "--sql", "--memory", "--spill"),
             "columns": (
-                OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--cluster", "--task", "--unlabelled",
-                "--against", "--fix",
+                OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--sampling", "--cluster", "--task",
+                "--unlabelled", "--against", "--fix",
             ),
             "segments": (
                 Use("--by", "by default all columns without a role"), Use("--depth", "1, 2 (default) or 3"), "--bins",
