@@ -66,3 +66,28 @@ def test_fit_in_chunks_refuses_clusters(path, tmp_path, capsys):
     command = ["fit", path, *ROLES, "--cluster", "customer", "--memory", "1GB", "-o", str(tmp_path / "model.trueup")]
     assert main(command) == 2
     assert "--cluster needs all rows in memory" in capsys.readouterr().err
+
+
+def test_decide_widens_the_interval(path, capsys):
+    command = [
+        "decide",
+        path,
+        "--prediction",
+        "p",
+        "--cost-fn",
+        "5",
+        "--cost-fp",
+        "1",
+        "--labelled",
+        path,
+        "--outcome",
+        "y",
+    ]
+    widths = []
+    for option in ([], ["--cluster", "customer"]):
+        assert main([*command, *option, "--json", "-"]) == 0
+        cost = json.loads(capsys.readouterr().out)["cost"]
+        widths.append(cost["high"] - cost["low"])
+    assert widths[1] > 1.5 * widths[0]
+    assert main([*command[:-4], "--cluster", "customer"]) == 2
+    assert "--cluster needs --labelled" in capsys.readouterr().err

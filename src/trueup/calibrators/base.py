@@ -118,6 +118,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         self.held_out_ = None if held is None else held.scored
         self.held_out_rows_ = None if held is None else held.input_rows(table)
         self.held_out_before_ = None if held is None else held.before
+        self.held_out_cluster_ = None if held is None else held.cluster
         self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
 
     def _check_engine(self, X: Any) -> str | None:

@@ -23,7 +23,7 @@ from trueup.metrics.inputs import Scored
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 
-    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
     from trueup.data.table import Table, Task
     from trueup.learners.lightgbm import Loss
 
@@ -547,6 +547,7 @@ class HeldOut(NamedTuple):
     scored: Scored  # outcomes, out-of-sample scores and weights
     rows: IntArray  # indices in the table
     before: FloatArray | None  # base scores; None if there was no prediction to correct
+    cluster: UInt64Array | None = None
 
     def input_rows(self, table: Table) -> IntArray | None:
         """Return the indices of the rows in the user's input; None if they came from a `Validation`."""
@@ -563,7 +564,8 @@ def collect_held_out(table: Table, rows: IntArray, scores: FloatArray) -> HeldOu
     rows = rows[order]
     weight = np.ones(len(rows)) if table.weight is None else table.weight[rows]
     scored = Scored(table.y[rows], scores[order], weight)
-    return HeldOut(scored, rows, table.prediction[rows] if table.schema.prediction else None)
+    cluster = None if table.cluster is None else table.cluster[rows]
+    return HeldOut(scored, rows, table.prediction[rows] if table.schema.prediction else None, cluster)
 
 
 def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss, stacklevel: int = 6) -> None:

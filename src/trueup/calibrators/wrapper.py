@@ -220,6 +220,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
             calibrator.fit(columns.extract(X, scores), values, sample_weight=w, **options)
         self.calibrator_, self._columns_ = calibrator, columns
         self.held_out_, self.held_out_before_ = calibrator.held_out_, calibrator.held_out_before_
+        self.held_out_cluster_ = calibrator.held_out_cluster_
 
     def _make_calibrator(self, task: Task, rows: int, weight: FloatArray | None) -> Calibrator:
         """Return the unfitted calibrator: a clone of the given one, or the default for this number of rows."""

@@ -86,6 +86,10 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
                 TrueupWarning,
                 stacklevel=2,
             )
+    if arguments.cluster is not None and not labelled:
+        raise ArgumentError(
+            "--cluster needs --labelled: it names a column of the labelled rows", hint="leave --cluster out"
+        )
     outputs = list(arguments.output or ())
     for path in outputs:
         if _is_picture(path):
@@ -133,12 +137,13 @@ def _read(arguments: argparse.Namespace, paths: Sequence[str] | None = None, out
         outcome = rows.find_optional(outcome, "outcome")
         weight = rows.find_optional(arguments.weight, "weight")
         text = [name for name in rows.find_all(arguments.categorical, "categorical") if name in by]
-        data = rows.read([*prediction, outcome, weight, *by], text, outcome)
+        cluster = None if outcome is None else rows.find_optional(arguments.cluster, "cluster")
+        data = rows.read([*prediction, outcome, weight, cluster, *by], text, outcome)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentifierWarning)  # an error below
             table = read(
                 data, outcome=outcome, prediction=prediction[0], weight=weight, features=by, task="binary",
-                categorical=text, unlabelled=arguments.unlabelled,
+                categorical=text, unlabelled=arguments.unlabelled, cluster=cluster,
             )  # fmt: skip
         for name, reason in table.left_out.items():
             raise ColumnError(f"column {name!r} cannot form segments: {reason}", hint="leave it out of --by")

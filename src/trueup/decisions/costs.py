@@ -17,6 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.columns import frame_like
+from trueup.decisions.clusters import (
+    design_effect,
+    heaviest_cluster,
+    pair_sums,
+    quadratic_form,
+    threshold_pair_sums,
+)
 from trueup.decisions.evidence import (
     Labelled,
     Target,
@@ -79,10 +86,19 @@ class RowSums(NamedTuple):
 class ErrorSums(NamedTuple):
     """Sums over labelled rows with weights w, outcomes y and scores f, by score interval; W is their total weight."""
 
-    heaviest: float  # max w / W
+    heaviest: float  # max w / W, w the weight of a cluster if there are clusters
     size: float  # effective sample size W^2 / sum w^2
     residual: FloatArray  # sum w (y - f) / W
     squares: FloatArray  # sum (w (y - f) / W)^2
+    pairs: FloatArray | None = None  # of rows of one cluster, as `pair_sums` or `threshold_pair_sums` returns them
+    design: float = 1.0  # the factor by which clusters raise the variance of sums
+
+    def variance(self, difference: FloatArray) -> FloatArray:
+        """Return the variance of sum d (y - f) / W of each quantity, ``difference`` d; at least that without clusters."""
+        independent = _dot(difference**2, self.squares)
+        if self.pairs is None:
+            return independent
+        return np.asarray(independent + np.maximum(quadratic_form(difference, self.pairs), 0.0))
 
 
 class SegmentSums(NamedTuple):
@@ -110,6 +126,7 @@ def sum_segments(
     for name, part in segments or [(None, rows)]:
         p, w, _ = part
         known = evidence.of(name, part) if isinstance(evidence, Labelled) else None
+        clusters = evidence.clusters_in(name) if isinstance(evidence, Labelled) else None
         moved = np.zeros(1)
         if isinstance(evidence, Labelled) and inputs.target == "population":
             moved = mean_errors(evidence.in_segment(name), part)
@@ -123,8 +140,15 @@ def sum_segments(
             residuals = known.w * (known.y - known.p) / total
             columns = (residuals, residuals**2)
             size = float(total**2 / np.sum(known.w**2))
-            by_interval = _sum_by_interval(known.p, cuts, columns, thresholds=thresholds)
-            errors = ErrorSums(float(known.w.max()) / total, size, *by_interval)
+            residual, squares = _sum_by_interval(known.p, cuts, columns, thresholds=thresholds)
+            errors = ErrorSums(float(known.w.max()) / total, size, residual, squares)
+            if clusters is not None:
+                index = np.searchsorted(cuts, known.p, side="right")
+                sum_pairs, count = (threshold_pair_sums, len(cuts)) if thresholds else (pair_sums, len(cuts) + 1)
+                errors = errors._replace(
+                    heaviest=heaviest_cluster(known.w, clusters) / total, design=design_effect(known, clusters),
+                    pairs=sum_pairs(index, residuals, clusters, count),
+                )  # fmt: skip
         for probability in (failing, failing / len(segments)) if name is not None else (failing,):
             bound, source = 0.0, ""
             if evidence is not None and not isinstance(evidence, Labelled):
@@ -132,7 +156,8 @@ def sum_segments(
             elif known is not None and errors is not None:
                 source = describe_labelled(known)
                 if inputs.tuned:
-                    bound, source = bound_for_all_intervals(known, probability), f"{source}, for every rule at once"
+                    bound = bound_for_all_intervals(known, probability, clusters)
+                    source = f"{source}, for every rule at once"
             segment = SegmentSums(sums, errors, bound, source, probability)
             if name is not None:
                 single.setdefault(name, segment)
@@ -189,7 +214,7 @@ def compute_interval(
             continue
         correction += weight * _dot(difference, errors.residual)
         largest = errors.heaviest * np.abs(difference).max(axis=1)
-        variance = likely_root(_dot(difference**2, errors.squares), largest, failing) ** 2
+        variance = likely_root(errors.variance(difference), largest, failing) ** 2
         known += 0.0 if inputs.tuned else weight**2 * variance
         own += rows.squares.sum(axis=-1) * errors.size * variance
     total += correction

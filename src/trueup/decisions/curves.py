@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from trueup.data.columns import frame_like
+from trueup.decisions.clusters import design_effect, heaviest_cluster
 from trueup.decisions.evidence import (
     NORMAL_SHARE,
     Labelled,
@@ -265,7 +266,8 @@ def _estimate_curve(kind: CurveKind, inputs: Inputs) -> ExpectedCurve:
         shares = sum_shares(part.p, part.w)
         if evidence is None or isinstance(evidence, Labelled):
             known = None if evidence is None else evidence.of(name, part)
-            x, y, areas, half_widths = simulated_limits(kind, shares, known, level, target)
+            clusters = None if evidence is None else evidence.clusters_in(name)
+            x, y, areas, half_widths = simulated_limits(kind, shares, known, level, target, clusters)
             source = "" if known is None else describe_labelled(known)
         else:
             c, source = upper_bound(evidence, inputs.failing, name)
@@ -367,10 +369,15 @@ def average_precision(recall: FloatArray, precision: FloatArray) -> FloatArray:
 
 
 def simulated_limits(
-    kind: CurveKind, shares: CumulativeShares, labelled: Scored | None, level: float, target: Target
+    kind: CurveKind,
+    shares: CumulativeShares,
+    labelled: Scored | None,
+    level: float,
+    target: Target,
+    clusters: IntArray | None = None,
 ) -> CurveLimits:
     """Correct a curve by labelled rows, simulate its noise, and return limits that contain a share ``level`` of curves."""
-    residuals = None if labelled is None else _Residuals(labelled)
+    residuals = None if labelled is None else _Residuals(labelled, clusters)
     full = shares if residuals is None else shares.corrected(residuals.smoothed(shares))
     index = _choose_thresholds(full)
     grid = full.take(index)
@@ -446,16 +453,17 @@ class _AxisErrors:
 class _Residuals:
     """Cumulative residuals of labelled rows from the highest score down, as shares of their weight."""
 
-    def __init__(self, rows: Scored) -> None:
+    def __init__(self, rows: Scored, clusters: IntArray | None = None) -> None:
         order = np.lexsort((rows.w, rows.y, -rows.p))
         y, f, w = (column[order] for column in rows)
         errors = w * (y - f) / w.sum()
         self.score, self.rows = f, len(f)
         self.sums, self.squares = (np.append(0.0, np.cumsum(column)) for column in (errors, errors**2))
-        self.heaviest = float(w.max() / w.sum())
+        self.heaviest = heaviest_cluster(rows.w, clusters) / float(w.sum())
         self.size = float(w.sum() ** 2 / np.sum(w**2))
         # If few or no events were observed, the expected ones count.
         self.variance = max(float(self.squares[-1]), float(np.sum(w**2 * f * (1 - f)) / w.sum() ** 2))
+        self.variance *= design_effect(rows, clusters)
 
     def at(self, sums: FloatArray, threshold: FloatArray) -> FloatArray:
         """Return a cumulative sum, `sums` or `squares`, over the labelled rows with scores of at least each threshold."""

@@ -409,7 +409,7 @@ def _expected_noise(segments: Sequence[SegmentSums], target: Target) -> _RowNois
     for part in segments:
         sums, errors = part.rows, part.errors
         if errors is not None:
-            known = _by_interval(errors.squares)
+            known = _by_interval(errors.squares) * errors.design
             positives += float(sums.weight[0].sum() / total) ** 2 * known
             if target == "rows":
                 positives += float(sums.squares[0].sum()) / total**2 * errors.size * known

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.bins import DEFAULT_BINS, bins_for, calendar_unit, check_bins, find_edges, fit_binner, segment_column
+from trueup.decisions.clusters import calibration_pvalue, design_effect, widen_bound
 from trueup.decisions.costs import compute_interval, expected_confusion, expected_cost, expected_saving, sum_segments
 from trueup.decisions.evidence import CROSS_FITTED_TOLERANCE, SHIFT_TOLERANCE, Labelled, Segments, cross, read_inputs
 from trueup.decisions.rules import Action, Rule, as_rule, best_rule
@@ -118,6 +119,10 @@ class RuleEvaluation:
             columns: Any = labelled.outcome, labelled.prediction, labelled.weight
             self.calibration = calibration_bound(*columns, delta=round(1 - level, 12))
             self.p_value = ecce_pvalue(*columns)
+            if self._evidence is not None and self._evidence.clusters is not None:
+                rows, clusters = self._evidence.rows, self._evidence.clusters
+                self.p_value = max(self.p_value, calibration_pvalue(rows, clusters))
+                self.calibration = widen_bound(self.calibration, design_effect(rows, clusters))
             self.auc, self.reversed_scores = compute_auc(labelled)
         self.miscalibrated = self.p_value < MISCALIBRATION_ALPHA
         with warnings.catch_warnings():
@@ -131,7 +136,7 @@ class RuleEvaluation:
         known = self.labelled
         if known is None:
             return None
-        evidence = Labelled(known.outcome, known.prediction, known.weight, segments)  # type: ignore[arg-type]
+        evidence = Labelled(known.y, known.prediction, known.weight, segments, cluster=known.cluster)
         evidence.shift_tolerance, evidence.allow_missing_segments = self._shift_tolerance, segments is not None
         return evidence
 

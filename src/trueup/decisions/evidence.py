@@ -17,6 +17,7 @@ import numpy as np
 from trueup._validate import check_choice, check_fraction
 from trueup.data.columns import from_array
 from trueup.data.frame import MAX_WEIGHT, are_hard
+from trueup.decisions.clusters import design_effect, heaviest_cluster, read_clusters
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, NotFittedError, ShiftWarning
 from trueup.metrics.cumulative import CalibrationBound
 from trueup.metrics.inference import likely_root, range_quantile
@@ -25,7 +26,7 @@ from trueup.metrics.inputs import Scored, validate_array, validate_scores, valid
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from trueup._types import AnyArray, BoolArray, FloatArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
 
 
 Target = Literal["rows", "population"]
@@ -179,11 +180,18 @@ def compare_scores(
     tolerance: float = SHIFT_TOLERANCE,
     reference_weight: FloatArray | None = None,
     weight: FloatArray | None = None,
+    clusters: IntArray | None = None,
 ) -> ScoreShift:
-    """Compare two samples of scores up to ``tolerance`` standard deviations; the p-value uses effective sample sizes."""
+    """Compare two samples of scores up to ``tolerance`` standard deviations; the p-value uses effective sample sizes.
+
+    With the ``clusters`` of the reference rows, its size is the effective number of clusters.
+    """
     from scipy.special import kolmogorov
 
     first, second = _Distribution(reference, reference_weight), _Distribution(scores, weight)
+    if clusters is not None:
+        sizes = np.bincount(clusters, np.ones(len(reference)) if reference_weight is None else reference_weight)
+        first.size = float(sizes.sum() ** 2 / (sizes**2).sum())
     step = tolerance * first.deviation
     distance = max(0.0, first.excess(second, step), second.excess(first, step))
     root = math.sqrt(first.size * second.size / (first.size + second.size))
@@ -217,7 +225,7 @@ class _Distribution:
 def warn_of_shift(evidence: Labelled, rows: UnlabelledRows) -> float:
     """Warn if scores are distributed differently from the labelled ones, or look uncorrected; return the distance."""
     labelled = evidence.rows
-    shift = compare_scores(labelled.p, rows.p, evidence.shift_tolerance, labelled.w, rows.w)
+    shift = compare_scores(labelled.p, rows.p, evidence.shift_tolerance, labelled.w, rows.w, evidence.clusters)
     message = ""
     if evidence.uncorrected is not None:
         after, before = (compare_scores(known, rows.p, tolerance=0.0) for known in (labelled.p, evidence.uncorrected))
@@ -279,6 +287,9 @@ class Labelled:
     weight : array-like, shape (n,), optional
     segments : array-like of labels, or mapping of column to values, optional
         The segment of each row, so that each segment is corrected by its own rows.
+    cluster : array-like, shape (n,), optional
+        Identifies rows that belong together, such as the rows of one customer: intervals are then computed from sums over
+        clusters, and the rows to decide on are taken to come in such clusters, too.
 
     Examples
     --------
@@ -286,7 +297,9 @@ class Labelled:
     <Labelled 3 rows>
     """
 
-    def __init__(self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> None:
+    def __init__(
+        self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None, *, cluster: Any = None
+    ) -> None:
         # Copies: later changes to the caller's arrays must not change the evidence.
         self.rows: Scored = Scored(*(column.copy() for column in validate_scores(y, p, weight)))
         for column in self.rows:
@@ -302,6 +315,7 @@ class Labelled:
         self.allow_missing_segments = False
         self.segments: Segments | None = None if segments is None else read_segments(segments, has_weight(weight, y))
         self._indices = {} if self.segments is None else self.segments.indices()
+        self.clusters = None if cluster is None else read_clusters(cluster, has_weight(weight, y))
 
     def of(self, segment: str | None, rows: UnlabelledRows) -> Scored:
         """Return the labelled rows of a segment (all for None), post-stratified to the scores of its other ``rows``."""
@@ -322,6 +336,12 @@ class Labelled:
             raise ArgumentError(f"no labelled row is in segment {segment!r}", hint=hint)
         y, p, w = (column[self._indices[segment]] for column in self.rows)
         return Scored(y, p, validate_weights(w))
+
+    def clusters_in(self, segment: str | None) -> IntArray | None:
+        """Return the cluster of each labelled row of a segment, or of all for None; None without clusters."""
+        if self.clusters is None or segment is None:
+            return self.clusters
+        return self.clusters[self._indices.get(segment, np.zeros(0, np.int64))]
 
     def __len__(self) -> int:
         return len(self.rows.y)
@@ -401,7 +421,7 @@ def read_evidence(labelled: Any) -> Evidence | None:
                 "that it was not fitted on",
                 parameter="labelled",
             )
-        held_out = Labelled(*labelled.held_out_)
+        held_out = Labelled(*labelled.held_out_, cluster=getattr(labelled, "held_out_cluster_", None))
         held_out.shift_tolerance, held_out.uncorrected = CROSS_FITTED_TOLERANCE, labelled.held_out_before_
         return held_out
     if isinstance(labelled, AuditResult):
@@ -464,12 +484,13 @@ def quantile(failing: float) -> float:
     return -NormalDist().inv_cdf(NORMAL_SHARE * failing)
 
 
-def bound_for_all_intervals(rows: Scored, failing: float) -> float:
+def bound_for_all_intervals(rows: Scored, failing: float, cluster: IntArray | None = None) -> float:
     """Bound the sampling error of the sum of residuals y - f over any score interval, per row, for all intervals at once.
 
     Sums of residuals cumulated by score behave as Brownian motion, and a sum over an interval is at most its range.
     """
-    root = float(likely_root(float(np.sum((rows.w * (rows.y - rows.p)) ** 2)), float(rows.w.max()), failing))
+    squares = float(np.sum((rows.w * (rows.y - rows.p)) ** 2)) * design_effect(rows, cluster)
+    root = float(likely_root(squares, heaviest_cluster(rows.w, cluster), failing))
     return range_quantile(NORMAL_SHARE * failing) * root / float(rows.w.sum())
 
 
