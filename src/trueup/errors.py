@@ -24,6 +24,7 @@ __all__ = [
     "NotFittedError",
     "OneClassWarning",
     "ShiftWarning",
+    "SoftOutcomeWarning",
     "TrainingRowsWarning",
     "TrueupError",
     "TrueupWarning",
@@ -140,6 +141,10 @@ class TrainingRowsWarning(TrueupWarning):
 
 class HardPredictionWarning(TrueupWarning):
     """Every prediction is 0 or 1: labels instead of probabilities, or outcome and prediction are swapped."""
+
+
+class SoftOutcomeWarning(TrueupWarning):
+    """Most outcomes are neither 0 nor 1: rates or shares, which ``task="regression"`` tests, or probabilities."""
 
 
 class ShiftWarning(TrueupWarning):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import trueup as tu
 import twins
 from trueup.data.frame import read
-from trueup.errors import ArgumentError, ColumnError, HardPredictionWarning, OneClassWarning
+from trueup.errors import ArgumentError, ColumnError, HardPredictionWarning, OneClassWarning, SoftOutcomeWarning
 
 ROLES = {"outcome": "y", "prediction": "p"}
 
@@ -218,9 +218,19 @@ def test_a_single_class_warns_and_is_audited():
 
 def test_soft_labels_are_accepted():
     p = np.linspace(0.1, 0.9, 200)
-    audit = tu.audit({"p": p, "y": p}, **ROLES, by=[])
+    audit = tu.audit({"p": p, "y": p}, **ROLES, by=[], task="binary")
     assert audit.overall.p_value == 1.0
-    assert tu.audit({"p": p, "y": np.sqrt(p)}, **ROLES, by=[]).miscalibrated
+    assert tu.audit({"p": p, "y": np.sqrt(p)}, **ROLES, by=[], task="binary").miscalibrated
+
+
+def test_outcomes_that_are_mostly_neither_0_nor_1_need_a_task():
+    p = np.linspace(0.1, 0.9, 200)
+    half = np.where(np.arange(200) % 2, p, 1.0)
+    tu.audit({"p": p, "y": half}, **ROLES, by=[])
+    with pytest.warns(
+        SoftOutcomeWarning, match=r'101 of 200 outcomes in column .y. .*\nhint: pass task "regression" for rates'
+    ):
+        tu.audit({"p": p, "y": np.where(np.arange(200) == 0, 0.5, half)}, **ROLES, by=[])
 
 
 def test_few_rows_of_real_outcomes_are_approximate_and_fewer_not_tested():

@@ -10,6 +10,8 @@ import pytest
 import trueup as tu
 import twins
 from trueup.audits import dispersion
+from trueup.data.frame import read
+from trueup.errors import ArgumentError, DataError
 
 ROLES = {"outcome": "y", "prediction": "p", "task": "regression"}
 NOISE = {
@@ -144,6 +146,145 @@ def test_normal_noise_is_tested_with_the_power_of_its_own_variance():
         alone += twins.range_tail(twins.span(y, p) / twins.real_noise(y, p)) <= level
     assert 0.5 < alone / repetitions < 0.95
     assert found >= alone - 3
+
+
+# Outcomes of a known family
+
+
+def _tweedie(random, mean, dispersion, weight, power=1.5):
+    """Draw compound Poisson-gamma amounts per unit of exposure (Jorgensen 1997)."""
+    phi = dispersion / weight
+    claims = random.poisson(mean ** (2 - power) / (phi * (2 - power)))
+    shape, scale = (2 - power) / (power - 1), phi * (power - 1) * mean ** (power - 1)
+    return np.where(claims > 0, random.gamma(np.maximum(claims, 1) * shape) * scale, 0.0)
+
+
+DRAWS = {
+    "poisson": lambda random, mean, w: random.poisson(0.2 * w * mean) / w / 0.2,
+    "gamma": lambda random, mean, w: mean * random.gamma(2 * w, 0.5 / w),
+    "tweedie": lambda random, mean, w: _tweedie(random, mean, 5.0, w),
+    "over-dispersed": lambda random, mean, w: random.poisson(0.2 * w * mean * random.gamma(0.2, 5, len(w))) / w / 0.2,
+}
+
+
+def _family(random, family, n=6000, error=None):
+    data = _simulate(random, "normal", n)
+    data["w"] = random.uniform(0.1, 1.0, n)
+    truth = data["p"] if error is None else data["p"] * error(data["group"], data["kind"])
+    data["y"] = DRAWS[family](random, truth, data["w"])
+    if family in ("poisson", "over-dispersed"):
+        data["y"], data["p"] = data["y"] * 0.2, data["p"] * 0.2
+    return data, "poisson" if family == "over-dispersed" else family
+
+
+@pytest.mark.parametrize("family", ["poisson", "gamma", "tweedie", "over-dispersed"])
+def test_p_values_of_a_family_equal_their_definition(family):
+    data, family = _family(np.random.default_rng(2), family, n=2000)
+    q = {"poisson": 1, "gamma": 2, "tweedie": 1.5}[family]
+    audit = _audit(data, weight="w", family=family)
+    y, p, w = data["y"], data["p"], data["w"]
+    e = y - p
+    pearson = np.mean(w * e**2 / p**q)
+    phi = max(pearson, np.sum((w * e) ** 2) / np.sum(w * p**q), float(family == "poisson"))
+    k3 = q * phi**2 * w * p ** (2 * q - 1)
+    k3 *= max(1.0, np.sum((w * e) ** 3) / k3.sum())
+    assert audit.noise.pearson == pytest.approx(pearson)
+    assert audit.noise.dispersion == pytest.approx(phi)
+    for level in range(4):
+        keep = data["kind"] == level
+        path, x = twins.path(y[keep], p[keep], w[keep]), twins.span(y[keep], p[keep], w[keep])
+        v, b = phi * np.sum((w * p**q)[keep]), np.sum(k3[keep]) / (phi * np.sum((w * p**q)[keep]))
+        if np.argmin(path) > np.argmax(path):
+            u = x / v
+            expected = twins.range_tail(x / math.sqrt(v))
+            if family == "poisson":
+                expected = min(expected, 4 * math.exp(-v * ((1 - u) * math.log(1 - u) + u)))
+        else:
+            u = b * x / v
+            exponent = (1 + u) * math.log1p(u) - u if family == "poisson" else 4 * (u / 2 - math.log1p(u / 2))
+            r = math.sqrt(2 * v * exponent) / b
+            expected = twins.range_tail(r) * max(1.0, r / 4)
+        finding = audit[f"kind={level}"]
+        assert finding.p_value == pytest.approx(expected, rel=1e-6)
+        assert finding.sigma == pytest.approx(x / math.sqrt(v))
+
+
+@pytest.mark.parametrize("family", DRAWS)
+def test_the_false_alarm_rate_of_a_family_is_at_most_alpha(family):
+    repetitions, alarms = 50, 0
+    for seed in range(repetitions):
+        data, name = _family(np.random.default_rng(seed), family)
+        alarms += _audit(data, weight="w", family=name).miscalibrated
+    assert alarms / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
+
+
+@pytest.mark.parametrize("family", ["poisson", "gamma"])
+@pytest.mark.parametrize("factor", [2.2, 0.35])
+def test_an_error_of_a_family_is_found(family, factor):
+    found = 0
+    for seed in range(10):
+        data, name = _family(np.random.default_rng(seed), family, error=lambda group, _: np.where(group < 3, factor, 1.0))
+        audit = tu.audit({**data, "few": data["group"] < 3}, **ROLES, by=["few", "kind"], weight="w", family=name)
+        found += audit["few=true"].p_adjusted <= 0.05
+    assert found >= 8
+
+
+@pytest.mark.parametrize("family", ["poisson", "gamma"])
+def test_the_detectable_shift_of_a_family_is_found_with_about_80_percent_power(family):
+    data, _ = _family(np.random.default_rng(0), family)
+    shift = tu.audit(data, **ROLES, by=[], weight="w", family=family).overall
+    found = 0
+    for seed in range(60):
+        random = np.random.default_rng([seed, 1])
+        data, _ = _family(random, family, error=lambda group, _: 1 + shift.mde / shift.expected)
+        found += tu.audit(data, **ROLES, by=[], weight="w", family=family, threads=1).overall.p_value <= 0.05
+    assert 0.8 - twins.three_se(0.8, 60) - 0.1 <= found / 60 <= 0.8 + twins.three_se(0.8, 60)
+
+
+def test_over_dispersion_is_stated():
+    data, _ = _family(np.random.default_rng(0), "over-dispersed")
+    audit = _audit(data, weight="w", family="poisson")
+    stated = (
+        f"Pearson's statistic is {audit.noise.pearson:.3g}, where a Poisson outcome has 1: variances are multiplied by "
+    )
+    assert any(line.startswith(stated) for line in repr(audit).splitlines())
+    assert audit.noise.dispersion > 1.3
+    data, _ = _family(np.random.default_rng(0), "poisson")
+    assert "Pearson" not in repr(_audit(data, weight="w", family="poisson"))
+    data["y"] += 0.5
+    assert "is the weight the exposure of a count?" in repr(_audit(data, weight="w", family="poisson"))
+
+
+def test_outcomes_and_predictions_outside_a_family_are_rejected():
+    p, y = np.full(100, 2.0), np.ones(100)
+    for family, column, value, message in [
+        ("poisson", "p", 0.0, "family 'poisson' needs positive predictions; 2 are not, the lowest is 0"),
+        ("gamma", "p", -3.0, "family 'gamma' needs positive predictions; 2 are not, the lowest is -3"),
+        ("tweedie", "y", -1.0, "family 'tweedie' needs outcomes of at least 0; 2 are negative, as -1"),
+        ("gamma", "y", 0.0, "family 'gamma' with variance power 2 needs positive outcomes; 2 are 0"),
+    ]:
+        data = {"p": p.copy(), "y": y.copy()}
+        data[column][7:9] = value
+        with pytest.raises(DataError, match=message):
+            tu.audit(data, **ROLES, family=family, by=[])
+
+
+def test_families_and_their_powers_are_validated():
+    data = {"p": np.full(100, 0.5), "y": np.ones(100)}
+    roles = {"outcome": "y", "prediction": "p", "by": []}
+    assert tu.audit(data, **roles, family="poisson").settings.variance_power == 1
+    assert tu.audit(data, **roles, family="tweedie", variance_power=1.7).noise.power == 1.7
+    for options, message in [
+        ({"family": "normal"}, "family must be one of"),
+        ({"family": "poisson", "task": "binary"}, "a family is for real outcomes"),
+        ({"family": "tweedie", "variance_power": 4}, "variance_power must be"),
+        ({"family": "gamma", "variance_power": 1.5}, "the variance of family 'gamma' has the exponent 2; got 1.5"),
+        ({"variance_power": 1.5}, "variance_power needs a family"),
+    ]:
+        with pytest.raises(ArgumentError, match=message):
+            tu.audit(data, **roles, **options)
+    with pytest.raises(ArgumentError, match="a family is for real outcomes"):
+        tu.audit(read(data | {"y": np.arange(100) % 2}, outcome="y", prediction="p", features=[]), family="poisson")
 
 
 def test_a_higher_mean_of_skewed_outcomes_is_found():

@@ -88,7 +88,7 @@ def test_files_give_the_findings_of_memory(files, small, name, given):
         {"outcome": "income", "prediction": "age", "task": "regression", "unlabelled": "drop", "by": ["region", "late"]},
         {"outcome": "outcome", "prediction": "same", "by": ["region", "late", "opened"]},
         {"outcome": "kind", "prediction": ["p_a", "p_b"], "by": ["region", "product"]},
-        {"outcome": "p_a", "prediction": "p_b", "by": ["region"], "adjust": "bh"},
+        {"outcome": "p_a", "prediction": "p_b", "by": ["region"], "adjust": "bh", "task": "binary"},
         {"outcome": "outcome", "prediction": "prediction", "by": ["age"], "categorical": ["age"]},
     ],
     ids=["set aside", "real", "one score", "classes", "soft", "numbers as names"],

@@ -31,6 +31,7 @@ def loans():
         seen=np.where(random.random(6_000) < 0.05, np.nan, frame["outcome"]),
         few=frame["prediction"].round(2).clip(0.01), p_a=p_a, p_b=1 - p_a,
         kind=np.where(random.random(6_000) < p_a, "a", "b"), soft=random.random(6_000),
+        count=random.poisson(frame["prediction"]), amount=random.poisson(frame["prediction"]) * random.gamma(2, 0.5, 6_000),
     )  # fmt: skip
 
 
@@ -54,11 +55,13 @@ CASES = {
     "depth 3": {**ROLES, "by": BY, "depth": 3, "min_rows": 100},
     "depth 1": {**ROLES, "by": ["age", "income"], "depth": 1, "bins": {"age": [30], ...: 4}},
     "set aside": {"outcome": "seen", "prediction": "prediction", "by": BY, "unlabelled": "drop", "weight": "w"},
-    "soft": {"outcome": "soft", "prediction": "prediction", "by": ["region"], "adjust": "bh"},
+    "soft": {"outcome": "soft", "prediction": "prediction", "by": ["region"], "adjust": "bh", "task": "binary"},
     "classes": {"outcome": "kind", "prediction": ["p_a", "p_b"], "by": ["region", "product"]},
     "real": {"outcome": "income", "prediction": "age", "task": "regression", "by": BY[:3], "unlabelled": "drop"},
     "real, weights": {"outcome": "income", "prediction": "age", "task": "regression", "by": BY[:2], "weight": "w",
                       "unlabelled": "drop"},
+    "counts": {"outcome": "count", "prediction": "prediction", "family": "poisson", "by": BY[:2], "weight": "w"},
+    "amounts": {"outcome": "amount", "prediction": "prediction", "task": "regression", "by": BY[:3]},
     "few scores": {"outcome": "outcome", "prediction": "few", "by": BY},
 }  # fmt: skip
 

@@ -159,6 +159,33 @@ def test_regression_needs_its_task(tmp_path, capsys):
     assert run(capsys, str(tmp_path / "x.csv"), *ROLES, "--task", "regression")[0] == 0
 
 
+def test_a_family_is_a_regression_with_exposures(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    exposure, rate = rng.uniform(0.1, 1, 600), rng.uniform(0.5, 2, 600)
+    counts = rng.poisson(exposure * rate) / exposure
+    path = tmp_path / "x.csv"
+    pl.DataFrame({"outcome": counts, "prediction": rate, "years": exposure}).write_csv(path)
+    given = [*ROLES, "--weight", "years", "--family", "poisson", "--json", "-"]
+    for more in ([], ["--memory", "1GB"]):
+        code, out, _ = run(capsys, str(path), *given, *more)
+        assert code == 0
+        assert json.loads(out)["settings"]["family"] == "poisson"
+        assert json.loads(out)["roles"]["task"] == "regression"
+    code, _, err = run(capsys, str(path), *ROLES, "--family", "poisson", "--variance-power", "1.5")
+    assert code == 2
+    assert "use --family tweedie" in err
+
+
+def test_rates_are_pointed_to_their_task(tmp_path, capsys):
+    p = np.linspace(0.1, 0.9, 300)
+    pl.DataFrame({"outcome": p, "prediction": p}).write_csv(tmp_path / "x.csv")
+    for more in ([], ["--memory", "1GB"]):
+        code, _, err = run(capsys, str(tmp_path / "x.csv"), *ROLES, *more)
+        assert code == 0
+        assert 'pass task "regression" for rates' in err
+        assert "neither 0 nor 1" not in run(capsys, str(tmp_path / "x.csv"), *ROLES, "--task", "binary", *more)[2]
+
+
 def test_rows_without_an_outcome_are_an_error_or_dropped(tmp_path, capsys):
     pl.DataFrame({"outcome": [0, 1, None] * 100, "prediction": [0.4] * 300, "g": ["u", "v"] * 150}).write_csv(
         tmp_path / "x.csv"

@@ -15,7 +15,7 @@ import numpy as np
 from trueup._validate import check_choice, check_fraction, check_integer, check_number
 from trueup.audits import text
 from trueup.audits.clusters import MIN_CLUSTERS, check_supported
-from trueup.audits.dispersion import fit_pooled_noise
+from trueup.audits.dispersion import count_soft, fit_noise, resolve_family, warn_of_soft_outcomes
 from trueup.audits.findings import RankedFindings, compute_findings, deviation
 from trueup.audits.partitions import partition_by_score
 from trueup.audits.segments import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup._types import AnyArray, Int32Array, IntArray
-    from trueup.audits.dispersion import PooledNoise
+    from trueup.audits.dispersion import Noise
     from trueup.audits.segments import SegmentFamily, SegmentGrid
     from trueup.kernels.tally import SortedRows
     from trueup.metrics.reliability import ReliabilityCurve
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 MAX_CELLS = 2_000_000
 SINGLE_THREAD_ROWS = 20_000  # up to here starting threads takes longer than they save
 AMBIGUOUS = -1
-APPROXIMATE_ROWS = 3000  # below, p-values of real outcomes are called approximate
 
 
 def audit(
@@ -65,6 +64,8 @@ def audit(
     sampling: Mapping[str, float] | None = None,
     cluster: Any = None,
     task: str = "auto",
+    family: str | None = None,
+    variance_power: float | None = None,
     depth: int = 2,
     bins: int | Mapping[str, Any] = 10,
     categorical: Sequence[Hashable] | Hashable = (),
@@ -109,6 +110,12 @@ def audit(
         rows of one cluster may be correlated, and p-values, intervals and ``mde`` allow for it. Every row needs an
         identifier. For probabilities of rows in memory.
     task : {"auto", "binary", "regression"}
+        If outcomes are mostly between 0 and 1, pass "regression" for rates, "binary" for labels that are probabilities.
+    family : {"poisson", "gamma", "tweedie"}, optional
+        The distribution of a real outcome, if it is known: its variance is then a function of the prediction, times the
+        dispersion that the rows show; ``weight`` is the exposure, and the outcome a count or amount per unit of exposure.
+    variance_power : float, optional
+        Exponent of the variance of "tweedie": Var(y) is proportional to the mean to this power. 1.5 by default.
     depth : int
         Maximum number of columns that a segment combines: 1, 2 or 3.
     bins : int or mapping
@@ -162,9 +169,19 @@ def audit(
     check_integer("threads", threads, 1, optional=True)
     if adjust == "max":
         inference.check_draws(alpha, draws)
+    given_task = task
+    task, variance_power = resolve_family(family, variance_power, task)
     used_draws = int(draws) if adjust == "max" else 0
     settings = AuditSettings(
-        int(depth), int(min_rows), float(alpha), str(adjust), int(max_cells), used_draws, int(random_state)
+        int(depth),
+        int(min_rows),
+        float(alpha),
+        str(adjust),
+        int(max_cells),
+        used_draws,
+        int(random_state),
+        family,
+        variance_power,
     )
     workers = Workers(threads, progress)
     if engine_of(data) is not None:
@@ -174,10 +191,10 @@ def audit(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task, categorical=categorical,
             unlabelled=unlabelled, classes=classes,
         ) as partitions:  # fmt: skip
-            return _audit_partitions(partitions, bins, settings, workers)
+            return _audit_partitions(partitions, bins, settings, workers, warn=given_task == "auto")
     if isinstance(data, Table):
         table = data
-        unchanged = task == "auto" and unlabelled == "error" and not categorical
+        unchanged = given_task == "auto" and unlabelled == "error" and not categorical
         if not (outcome is prediction is by is weight is cluster is classes is None and unchanged):
             raise ArgumentError("a Table already has its roles", hint="pass roles to the function that reads it")
     else:
@@ -186,14 +203,12 @@ def audit(
             categorical=categorical, unlabelled=unlabelled, classes=classes, cluster=cluster,  # type: ignore[arg-type]
             check_identifiers=True,
         )  # fmt: skip
+        warn_of_soft_outcomes(count_soft(table) if given_task == "auto" else 0, len(table), table.schema.outcome)
     require_outcome(table.outcome)
     if sampling is not None:
         table = _weight_by_sampling(table, sampling)
     if table.cluster is not None:
         check_supported(table.schema.task, adjust)
-    if adjust == "max" and table.schema.task == "regression":
-        reason = "draws outcomes from predicted probabilities, and cannot be used for real outcomes"
-        raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
     if threads is None and len(table) <= SINGLE_THREAD_ROWS:
         workers = Workers(1, progress)
     return _audit_table(table, bins, segments, settings, workers)
@@ -244,7 +259,7 @@ def _audit_table(
     features, targets = len(table.schema.features), len(target_labels(table.schema))
     columns, grid = plan_grid(columns, counts, features, len(table), settings, targets)
     rows = MemoryRows.from_table(table, codes, grid, workers.threads)
-    noise = fit_pooled_noise(rows, grid) if rows.real else None
+    noise = fit_noise(rows, grid, settings)
     families, _ = find_families(rows, grid, workers, noise)
     findings = compute_findings(rows, families, settings, workers, grid, table)
     audit = Audit.build(
@@ -257,13 +272,14 @@ def _audit_table(
 
 
 def _audit_partitions(
-    table: PartitionedTable, bins: int | Mapping[str, Any], settings: AuditSettings, workers: Workers
+    table: PartitionedTable, bins: int | Mapping[str, Any], settings: AuditSettings, workers: Workers, *, warn: bool
 ) -> Audit:
-    """Audit rows in files or on a cluster, after they are partitioned by score range."""
+    """Audit rows in files or on a cluster, after they are partitioned by score range; ``warn`` of soft outcomes."""
     binners = fit_binners(table, bins)
     with contextlib.ExitStack() as stack:
         facts, columns, rows = partition_by_score(table, binners, settings, workers, stack)
-        noise = fit_pooled_noise(rows, rows.grid) if rows.real else None
+        warn_of_soft_outcomes(facts.summary.soft if warn else 0, rows.rows, facts.schema.outcome)
+        noise = fit_noise(rows, rows.grid, settings)
         families, pool = find_families(rows, rows.grid, workers, noise)
         findings = compute_findings(rows, families, settings, workers, rows.grid)
     assert pool is not None
@@ -287,6 +303,8 @@ class AuditSettings:
     max_cells: int
     draws: int
     random_state: int
+    family: str | None = None
+    variance_power: float | None = None
 
 
 @dataclass(frozen=True)
@@ -429,7 +447,7 @@ class Audit:
         Columns left out, and why.
     global_sigma, prevalence : float
         Standard deviation of the statistic and observed mean over all rows (with several classes, of the top label).
-    noise : PooledNoise or None
+    noise : PooledNoise, FamilyNoise or None
         The model of the noise of real outcomes.
     weight_ratio : float
         How many times as much rows of outcome 1 weigh as rows of outcome 0 with equal scores; 1 if weights do not depend on
@@ -453,7 +471,7 @@ class Audit:
     left_out: Mapping[str, str]
     global_sigma: float
     prevalence: float
-    noise: PooledNoise | None = field(default=None, repr=False)
+    noise: Noise | None = field(default=None, repr=False)
     weight_ratio: float = 1.0
     source: Source | None = None
     summary_source: AuditSummary | LazySummary | None = field(default=None, repr=False)
@@ -568,17 +586,13 @@ class Audit:
             return f"not tested: fewer than {MIN_CLUSTERS} effective clusters" if few else f"not tested: {values['n']} rows"
         if values["p_value"] == 0 and values["sigma"] == math.inf:
             return "a prediction of 0 or 1 was wrong" if self.schema.task != "regression" else "differs without any noise"
-        return text.APPROXIMATE if self.approximate else ""
+        few = "" if self.noise is None else text.few_rows(self)
+        return f"p-value approximate: {few}" if few else ""
 
     @property
     def untestable(self) -> str:
         """Why no segment can be tested, whatever its size; empty if segments can be tested."""
         return "" if self.noise is None else self.noise.reason
-
-    @property
-    def approximate(self) -> bool:
-        """Whether p-values are approximate: those of real outcomes, with too few rows to estimate their noise well."""
-        return self.schema.task == "regression" and self.rows < APPROXIMATE_ROWS
 
     @property
     def column_names(self) -> tuple[str, ...]:

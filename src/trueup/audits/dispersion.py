@@ -1,20 +1,24 @@
-"""The noise of real outcomes: the variance and third cumulant of every row, estimated from the residuals of all rows.
+"""The noise of real outcomes: the variance and third cumulant of every row, estimated or known from a family.
 
 The variance of one segment, estimated from its own rows, is too small whenever it happens to lack the large outcomes that
 skewed noise produces rarely. So the variance is pooled: it is a function of the score, estimated in score bins of all rows,
 times a factor for categories that vary more than others. Bins and categories need only sums, which add over partitions.
+With a ``family`` (Poisson, gamma, Tweedie) the variance is a known function of the prediction, but for its dispersion.
 """
 
 from __future__ import annotations
 
 import operator
+import warnings
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
+from trueup._validate import check_choice, check_number
 from trueup.audits.segments import AuditRows, ScorePartition, SegmentGrid, SortedChunk, batches
+from trueup.errors import ArgumentError, DataError, SoftOutcomeWarning
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
 from trueup.metrics import inference
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup._types import FloatArray
+    from trueup.audits.audit import AuditSettings
+    from trueup.data.table import Table
     from trueup.kernels.tally import SortedRows, Tally
 
     ScoreRange = tuple[int, float, int, float]  # rows, sum of residuals, non-zero outcomes and lowest score
@@ -37,6 +43,11 @@ MAX_SLOPE = 2.0
 BIN_ROWS, BIN_NONZERO, BIN_SCORE, BIN_RESIDUAL, BIN_SQUARE = range(5)
 LEVEL_ROWS, LEVEL_RESIDUAL, LEVEL_EXPECTED, LEVEL_SQUARE, LEVEL_VARIANCE, LEVEL_VARIANCE2 = range(6)
 BYTES_PER_LEVEL = 8 * 6
+FAMILIES = {"poisson": 1.0, "gamma": 2.0, "tweedie": 1.5}  # exponents of the variance; a default for tweedie
+MIN_POWER, MAX_POWER = 1.0, 3.0
+MIN_STATED_DISPERSION = 1.05
+MAX_ZEROS = 0.01  # share of rows with outcomes so small that they look like zero beside the prediction
+WHOLE = 1e-6  # a count may differ from a whole number by this much, relative to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +76,7 @@ class PooledNoise:
     slope: float = 0.0
     factors: tuple[FloatArray, ...] = ()
     reason: str = ""
+    approximate_rows: ClassVar[int] = 3000  # below, p-values are called approximate
 
     def row_variance(self, p: FloatArray) -> FloatArray:
         """Return the variance of the outcome at scores ``p``: linear between the bins, and beyond them with a floor."""
@@ -95,6 +107,14 @@ class PooledNoise:
         v *= largest
         return replace(chunk, rows=replace(rows, v=v, k3=self.skewness * v * np.sqrt(v)))
 
+    def remarks(self) -> list[str]:
+        """Return remarks on the noise: none."""
+        return []
+
+    def interval_deviation(self, tally: Tally) -> FloatArray:
+        """Return the standard deviation of sum w y of each segment, for the interval of its mean."""
+        return self.deviation(tally)
+
     def deviation(self, tally: Tally) -> FloatArray:
         """Return sd(sum w (y - p)) of each segment: the larger of the modelled one and that by successive differences."""
         return np.asarray(np.sqrt(np.fmax(tally.state[:, sums.VARIANCE], difference_variance(tally))))
@@ -122,6 +142,195 @@ class PooledNoise:
         out = np.empty(len(tally))
         tails.detectable_ranges(tally.state[:, sums.VARIANCE], tally.state[:, sums.SKEW], plain, skewed, out)
         return np.fmax(out, plain * np.sqrt(difference_variance(tally)))
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyNoise:
+    """The noise of outcomes of a known family, whose weights are exposures: Var(y) = dispersion * mean^power / weight.
+
+    Attributes
+    ----------
+    family : {"poisson", "gamma", "tweedie"}
+    power : float
+        Exponent of the variance function.
+    pearson : float
+        Pearson's statistic, the mean of w (y - p)^2 / p^power; 1 is expected of a Poisson outcome.
+    dispersion : float
+        The factor of the variance: the larger of Pearson's statistic and sum w^2 (y - p)^2 / sum w p^power, which differ if
+        the variance is not that of the family; at least 1 for a Poisson outcome.
+    skewness_factor : float
+        Third cumulant of the residuals relative to that of the family, at least 1.
+    whole : float
+        Share of rows in which weight times outcome is a whole number.
+    """
+
+    family: str
+    power: float
+    pearson: float
+    dispersion: float
+    skewness_factor: float
+    whole: float
+    reason: ClassVar[str] = ""
+    approximate_rows: ClassVar[int] = 200
+
+    def apply(self, chunk: SortedChunk) -> SortedChunk:
+        """Return the rows with variance phi w p^q and third cumulant q phi^2 w p^(2q-1) of w (y - p) (Jorgensen 1997)."""
+        rows, q, phi = chunk.rows, self.power, self.dispersion
+        w = rows.w if len(rows.w) else 1.0
+        k3 = self.skewness_factor * q * phi**2 * w * rows.p ** (2.0 * q - 1.0)
+        return replace(chunk, rows=replace(rows, v=phi * w * rows.p**q, k3=k3))
+
+    def deviation(self, tally: Tally) -> FloatArray:
+        """Return sd(sum w (y - p)) of each segment."""
+        return np.asarray(np.sqrt(tally.state[:, sums.VARIANCE]))
+
+    def interval_deviation(self, tally: Tally) -> FloatArray:
+        """Return the standard deviation of sum w y of each segment, larger if its mean is higher than predicted."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.maximum(1.0, 1.0 + tally.residual / tally.expected)
+        return np.asarray(self.deviation(tally) * ratio ** (self.power / 2.0))
+
+    def pvalues(self, tally: Tally) -> FloatArray:
+        """Return the p-value of each segment, `trueup.kernels.tails.family_tail`."""
+        state, out = tally.state, np.empty(len(tally))
+        v, k3 = state[:, sums.VARIANCE], state[:, sums.SKEW]
+        tails.family_tails(tally.span, state[:, sums.RISE], v, k3, self.family == "poisson", out)
+        return out
+
+    def detectable(self, tally: Tally, level: float) -> FloatArray:
+        """Return the smallest range whose p-value is at most ``level``, in the direction of the skewness."""
+        v, k3, out = tally.state[:, sums.VARIANCE], tally.state[:, sums.SKEW], np.empty(len(tally))
+        plain, skewed = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
+        if self.family == "poisson":
+            tails.detectable_ranges(v, k3, plain, skewed, out)
+        else:
+            tails.gamma_detectable(v, k3, skewed, out)
+        return out
+
+    def remarks(self) -> list[str]:
+        """Return remarks on the fit of the family: dispersion, and outcomes that are not counts."""
+        found = f"Pearson's statistic is {self.pearson:.3g}"
+        lines = []
+        if self.family == "poisson" and self.dispersion >= MIN_STATED_DISPERSION:
+            lines.append(f"{found}, where a Poisson outcome has 1: variances are multiplied by {self.dispersion:.3g}")
+        elif self.family != "poisson":
+            lines.append(f"dispersion of the {self.family} outcome: {self.dispersion:.3g}")
+        if self.family == "poisson" and self.whole < 0.5:
+            lines.append("most outcomes times their weights are not whole numbers: is the weight the exposure of a count?")
+        return lines
+
+
+Noise = PooledNoise | FamilyNoise
+
+
+def resolve_family(family: str | None, variance_power: float | None, task: str) -> tuple[str, float | None]:
+    """Validate the family; return the task, "regression" if there is a family, and the exponent of its variance."""
+    if family is None:
+        if variance_power is not None:
+            hint, example = "pass {family} too", {"family": "tweedie"}
+            raise ArgumentError("variance_power needs a family", hint, parameter="variance_power", settings=example)
+        return task, None
+    check_choice("family", family, FAMILIES)
+    if task == "binary":
+        raise ArgumentError("a family is for real outcomes, not for task 'binary'", "leave it out", parameter="family")
+    if variance_power is None:
+        return "regression", FAMILIES[family]
+    check_number("variance_power", variance_power, MIN_POWER, MAX_POWER, hint="1.5 is common for claims per exposure")
+    if family != "tweedie" and variance_power != FAMILIES[family]:
+        message = f"the variance of family {family!r} has the exponent {FAMILIES[family]:g}; got {variance_power:g}"
+        raise ArgumentError(message, "use {family}", parameter="variance_power", settings={"family": "tweedie"})
+    return "regression", float(variance_power)
+
+
+def warn_of_soft_outcomes(soft: int, rows: int, name: str | None) -> None:
+    """Warn if most outcomes, ``soft`` of them, are neither 0 nor 1: as coin flips they have more noise than rates do."""
+    if 2 * soft > rows:
+        message = f"{soft:,} of {rows:,} outcomes in column {name!r} are neither 0 nor 1"
+        hint = 'pass task "regression" for rates and shares, "binary" for labels that are probabilities'
+        warnings.warn(
+            f"{message}; each is tested as if it were a coin flip, which finds less\nhint: {hint}",
+            SoftOutcomeWarning,
+            stacklevel=3,
+        )
+
+
+def count_soft(table: Table) -> int:
+    """Return the number of outcomes of a binary task between 0 and 1, neither of them."""
+    y = table.outcome
+    return 0 if y is None or table.schema.task != "binary" else int(np.count_nonzero((y > 0) & (y < 1)))
+
+
+def fit_noise(rows: AuditRows, grid: SegmentGrid, settings: AuditSettings) -> Noise | None:
+    """Estimate the noise of real outcomes; None if outcomes are probabilities."""
+    if rows.real and settings.adjust == "max":
+        reason = "draws outcomes from predicted probabilities, and cannot be used for real outcomes"
+        raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
+    if settings.family is None or settings.variance_power is None:
+        return fit_pooled_noise(rows, grid) if rows.real else None
+    if not rows.real:
+        raise ArgumentError("a family is for real outcomes", "read the rows with {task}", settings={"task": "regression"})
+    return fit_family_noise(rows, settings.family, settings.variance_power)
+
+
+def fit_family_noise(rows: AuditRows, family: str, power: float) -> FamilyNoise:
+    """Estimate the dispersion of outcomes of a family in one pass; raise if outcomes or predictions are impossible."""
+    totals = rows.map_reduce(partial(_family_pass, power), _add_family)[0]
+    _check_family(family, power, totals)
+    n, pearson, square, variance, cube, third, whole = totals.sums.tolist()
+    dispersion = max(pearson / n, square / variance, 1.0 if family == "poisson" else 0.0)
+    factor = max(1.0, cube / (power * dispersion**2 * third)) if dispersion > 0 else 1.0
+    return FamilyNoise(family, power, pearson / n, dispersion, factor, whole / n)
+
+
+class FamilyTotals(NamedTuple):
+    """Sums over rows for `FamilyNoise`, and invalid rows: how many, and the lowest of their values."""
+
+    sums: FloatArray
+    predictions: tuple[int, float]
+    outcomes: tuple[int, float]
+    zeros: int
+
+
+def _family_pass(power: float, partition: ScorePartition) -> FamilyTotals:
+    totals = FamilyTotals(np.zeros(7), (0, 0.0), (0, 0.0), 0)
+    for chunk in partition.chunks:
+        rows = chunk.rows
+        w, e, p = rows.w if len(rows.w) else np.ones(len(rows)), rows.e, rows.p
+        y = _residuals(rows) + p
+        negative = y < -1e-12 * np.abs(p)  # a sum of the prediction and the residual: zero up to rounding
+        counts = w * y
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scale = w * p**power
+            more = [
+                len(rows), np.sum(e**2 / scale), np.sum(e**2), scale.sum(), np.sum(e**3), np.sum(w * p ** (2 * power - 1)),
+                np.sum(np.abs(counts - np.round(counts)) <= WHOLE * np.maximum(1.0, counts)),
+            ]  # fmt: skip
+        low = int(np.searchsorted(p, 0.0, side="right"))
+        invalid = (low, float(p[0])), (int(negative.sum()), float(y.min()))
+        zeros = len(rows) - int(_is_nonzero(rows).sum())
+        totals = _add_family(totals, FamilyTotals(np.array(more), *invalid, zeros))
+    return totals
+
+
+def _add_family(one: FamilyTotals, other: FamilyTotals) -> FamilyTotals:
+    pairs = (one.predictions, other.predictions), (one.outcomes, other.outcomes)
+    predictions, outcomes = ((a[0] + b[0], min(a[1], b[1])) for a, b in pairs)
+    return FamilyTotals(one.sums + other.sums, predictions, outcomes, one.zeros + other.zeros)
+
+
+def _check_family(family: str, power: float, totals: FamilyTotals) -> None:
+    """Raise if a family cannot have these predictions or outcomes."""
+    (predictions, lowest), (outcomes, low) = totals.predictions, totals.outcomes
+    hint = "leave those rows out, or leave the family out"
+    if predictions:
+        message = f"family {family!r} needs positive predictions; {predictions:,} are not, the lowest is {lowest:g}"
+        raise DataError(message, hint)
+    if outcomes:
+        raise DataError(f"family {family!r} needs outcomes of at least 0; {outcomes:,} are negative, as {low:g}", hint)
+    if power >= FAMILIES["gamma"] and totals.zeros > MAX_ZEROS * totals.sums[0]:
+        hint = "use {family}, or audit the rows with positive outcomes only"
+        message = f"family {family!r} with variance power {power:g} needs positive outcomes; {totals.zeros:,} are 0"
+        raise DataError(message, hint, parameter="family", settings={"family": "tweedie"})
 
 
 def difference_variance(tally: Tally) -> FloatArray:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.audit import AuditSettings
-    from trueup.audits.dispersion import PooledNoise
+    from trueup.audits.dispersion import Noise
     from trueup.audits.segments import SegmentGrid
     from trueup.data.table import Table
 
@@ -170,15 +170,16 @@ def segment_numbers(
     return out
 
 
-def _real_numbers(noise: PooledNoise, tally: Tally, levels: FloatArray, alpha: float) -> dict[str, FloatArray]:
+def _real_numbers(noise: Noise, tally: Tally, levels: FloatArray, alpha: float) -> dict[str, FloatArray]:
     """Compute the values of `tails.FINDINGS` for real outcomes."""
     from scipy.special import stdtrit
 
     w, scale, n = tally.weight, noise.deviation(tally), tally.rows
+    wide = noise.interval_deviation(tally)
     with np.errstate(invalid="ignore", divide="ignore"):
         expected, bias, span = tally.expected / w, tally.residual / w, tally.span
         observed = expected + bias
-        half = stdtrit(np.maximum(2.0 * (n - 1.0) / 3.0, 0.1), 1.0 - alpha / 2.0) * scale / w
+        half = stdtrit(np.maximum(2.0 * (n - 1.0) / 3.0, 0.1), 1.0 - alpha / 2.0) * wide / w
         edges = (observed - half) / expected, (observed + half) / expected
         reach = np.full(len(n), np.nan)
         for level in np.unique(levels[levels > 0]):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.audit import AuditSettings
-    from trueup.audits.dispersion import PooledNoise
+    from trueup.audits.dispersion import Noise
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Feature, Schema, Table
     from trueup.kernels.tally import SortedRows
@@ -371,7 +371,7 @@ class SegmentFamily:
     label: str
     real: bool
     blocks: list[SegmentBlock]
-    noise: PooledNoise | None = None  # of real outcomes
+    noise: Noise | None = None  # of real outcomes
 
     @cached_property
     def starts(self) -> IntArray:
@@ -441,7 +441,7 @@ Group = list[Combination]  # one combination of at most two columns, then those 
 
 
 def find_families(
-    rows: AuditRows, grid: SegmentGrid, workers: Workers, noise: PooledNoise | None = None
+    rows: AuditRows, grid: SegmentGrid, workers: Workers, noise: Noise | None = None
 ) -> tuple[list[SegmentFamily], Pool | None]:
     """Find and tally the segments of every audited score; return also, if not in memory, the pooled rows of the first.
 
@@ -592,7 +592,7 @@ def _add_counts(one: list[CellCounts], other: list[CellCounts]) -> list[CellCoun
 
 
 def _tally_partitions(
-    rows: AuditRows, grid: SegmentGrid, groups: list[Group], noise: PooledNoise | None
+    rows: AuditRows, grid: SegmentGrid, groups: list[Group], noise: Noise | None
 ) -> tuple[list[list[SegmentBlock]], Pool | None]:
     """Return the blocks of all groups per audited score, tallied over its partitions, and pooled rows of the first."""
     sizes = [BYTES_PER_TALLY * sum(len(one.cells) for one in group if one.cells is not None) for group in groups]
@@ -609,7 +609,7 @@ def _tally_partitions(
 
 
 def _tally_pass(
-    groups: list[Group], noise: PooledNoise | None, partition: ScorePartition, *, real: bool, weighted: bool, pool_rows: int
+    groups: list[Group], noise: Noise | None, partition: ScorePartition, *, real: bool, weighted: bool, pool_rows: int
 ) -> tuple[list[Tally], Pool | None]:
     """Tally cells of one partition; pool rows of the first audited score if ``pool_rows``, the row count, is not 0."""
     tallies = [[RunningTally(one.shape, one.cells, real=real) for one in group] for group in groups]  # type: ignore[arg-type]

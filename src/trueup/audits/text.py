@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
 HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "sigma", "adjusted p")
-APPROXIMATE = "p-value approximate: fewer than 3,000 rows of a real outcome"
 MAX_NAME_WIDTH = 48
 PERCENT_RATIOS = (0.007, 0.014)  # observed / expected if predictions below 1 are percentages
 
@@ -64,6 +63,18 @@ def min_tested_rows(audit: Audit) -> int:
     return max(audit.settings.min_rows, MIN_REAL_ROWS if audit.schema.task == "regression" else 1)
 
 
+def few_rows(audit: Audit) -> str:
+    """Return why p-values of real outcomes are approximate; empty if they are not."""
+    least = 0 if audit.noise is None else audit.noise.approximate_rows
+    return f"fewer than {least:,} rows of a real outcome" if audit.rows < least else ""
+
+
+def noise_lines(audit: Audit) -> list[str]:
+    """Return remarks on the noise of real outcomes: too few rows to estimate it well, dispersion of a family."""
+    few = few_rows(audit) if audit.tested else ""
+    return [f"p-values are approximate: {few}"] * bool(few) + ([] if audit.noise is None else audit.noise.remarks())
+
+
 def is_possible_shift(audit: Audit, shift: float, expected: float) -> bool:
     """Return whether ``expected`` + or - ``shift`` is a possible mean outcome: in [0, 1], except for regression."""
     return audit.schema.task == "regression" or shift <= max(expected, 1 - expected)
@@ -101,9 +112,7 @@ def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
         possible = is_possible_shift(audit, overall.mde, overall.expected)
         shift = f"a shift of {number(overall.mde, 2)}" if possible else "too few rows: no shift"
         lines.append(f"{shift} over all rows would have been found with 80% power")
-    if audit.approximate and audit.tested:
-        lines.append("p-values are approximate: fewer than 3,000 rows of a real outcome")
-    lines += cluster_lines(audit)
+    lines += noise_lines(audit) + cluster_lines(audit)
     if audit.thin and count_thin:
         has = " has" if audit.thin == 1 else "s have"
         lines.append(f"not tested: {audit.thin:,} segment{has} fewer than {audit.settings.min_rows:,} rows")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trueup._validate import check_number
 from trueup.audits.audit import MAX_CELLS, Audit, Source, audit
+from trueup.audits.dispersion import count_soft, warn_of_soft_outcomes
 from trueup.audits.text import headings, notes, number, shorten, table_rows
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_audit, fit_words, option_words
@@ -83,6 +84,8 @@ class ScoreAudits(NamedTuple):
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     check_number("tolerance", arguments.tolerance, 0, optional=True)
+    if arguments.family is not None and arguments.task == "auto":
+        arguments.task = "regression"
     profile = load_profile(arguments.profile)
     fix = None
     if arguments.fix is not None:
@@ -156,7 +159,8 @@ def _audit(
         audit, bins=io.parse_bins(arguments.bins), depth=arguments.depth, min_rows=arguments.min_rows,
         alpha=arguments.alpha, adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed,
         threads=arguments.threads, max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells,
-        progress=progress.step, sampling=_parse_sampling(arguments.sampling),
+        family=arguments.family, variance_power=arguments.variance_power, progress=progress.step,
+        sampling=_parse_sampling(arguments.sampling),
     )  # fmt: skip
     second, hard, on_training_rows = None, False, False
     if arguments.memory is not None:
@@ -172,6 +176,8 @@ def _audit(
         make_table = rows.load([*prediction, *other], arguments.by, "segment column")
         table = make_table(prediction)
         progress.note(*table_notes(arguments, table))
+        if arguments.task == "auto":
+            warn_of_soft_outcomes(count_soft(table), len(table), table.schema.outcome)
         progress.start("auditing")
         first = run_audit(table)
         progress.note(*audit_notes(first))

@@ -203,7 +203,7 @@ def table_notes(arguments: argparse.Namespace, table: Table, rows: int | None = 
     """Yield lines for --verbose on how the rows were read; ``rows`` is their number if the table is a sample."""
     schema = table.schema
     if arguments.task != "auto":
-        reason = "given by --task"
+        reason = "given by --family" if getattr(arguments, "family", None) else "given by --task"
     elif schema.task == "binary":
         reason = "auto: one prediction column is a probability"
     else:

@@ -63,6 +63,11 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "auto (default), binary, or regression for amounts",
         "TASK", default="auto", choices=("auto", "binary", "regression"),
     ),
+    "--family": option(
+        "the distribution of a real outcome, if it is known: poisson, gamma or tweedie; --weight is then the exposure",
+        "FAMILY", choices=("poisson", "gamma", "tweedie"),
+    ),
+    "--variance-power": option("exponent of the variance of --family tweedie (1.5 by default)", "X", type=float),
     "--unlabelled": option(
         "rows without an outcome: error (default) or drop", "HOW", default="error", choices=("error", "drop")
     ),
@@ -236,8 +241,8 @@ exit codes: 0 success; 1 --fail-if found what it names; 2 invalid input or usage
         {
             "rows": (FILES, "--sql", "--memory", "--spill"),
             "columns": (
-                OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--sampling", "--cluster", "--task",
-                "--unlabelled", "--against", "--fix",
+                OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--sampling", "--cluster", "--task", "--family",
+                "--variance-power", "--unlabelled", "--against", "--fix",
             ),
             "segments": (
                 Use("--by", "by default all columns without a role"), Use("--depth", "1, 2 (default) or 3"), "--bins",

@@ -373,6 +373,7 @@ class RowSummary:
     equal: set[str] | None = None  # numeric features that are equal to the outcome; None before the first rows
     pairs: dict[str, set[tuple[float, int]]] = field(default_factory=dict)  # of outcome and code, by categorical feature
     outcomes: set[float] = field(default_factory=set)
+    soft: int = 0  # outcomes of a binary task between 0 and 1, neither of them
 
     def include(self, table: Table) -> RowSummary:
         """Include the rows of one more table, and return the summary itself."""
@@ -385,6 +386,8 @@ class RowSummary:
         if len(table) and y is not None:
             self.lowest, self.highest = min(self.lowest, float(y.min())), max(self.highest, float(y.max()))
             self._include_copies(table, y)
+            if table.schema.task == "binary":
+                self.soft += int(np.count_nonzero((y > 0) & (y < 1)))
         return self
 
     def _include_copies(self, table: Table, y: FloatArray) -> None:
@@ -418,6 +421,7 @@ class RowSummary:
             self.rows + other.rows, self.unlabelled + other.unlabelled, self.weightless + other.weightless,
             min(self.lowest, other.lowest), max(self.highest, other.highest), _union(self.hard, other.hard),
         )  # fmt: skip
+        total.soft = self.soft + other.soft
         if self.equal is None or other.equal is None:
             one = other if self.equal is None else self
             return replace(total, equal=one.equal, pairs=one.pairs, outcomes=one.outcomes)

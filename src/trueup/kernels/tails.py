@@ -119,6 +119,76 @@ def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
 
 
 @jit
+def gamma_root(x: float, v: float, b: float) -> float:
+    """Return the normal deviate r as unlikely as the value ``x`` of a gamma-distributed sum of variance ``v``.
+
+    r^2 = 8 (v/b^2) (t - ln(1+t)) with t = b x / (2 v): twice the exponent of the Chernoff bound of a gamma distribution
+    whose third cumulant is b v. Its tail is heavier than that of `signed_root`.
+    """
+    if v <= 0.0:
+        return math.inf if x > 0.0 else 0.0
+    t = 0.5 * b * x / v
+    if t < 1e-4:
+        return x / math.sqrt(v) * math.sqrt(max(0.0, 1.0 - 2.0 * t / 3.0))
+    return math.sqrt(8.0 * v * (t - math.log1p(t))) / b
+
+
+@jit
+def poisson_low_root(x: float, v: float) -> float:
+    """Return the deviate r of a Poisson count of variance ``v`` that falls short by ``x``: the lower side of `signed_root`.
+
+    r^2 = 2 v ((1-u) ln(1-u) + u) with u = x/v, at most 1.
+    """
+    u = min(x / v, 1.0)
+    if u < 1e-4:
+        return x / math.sqrt(v) * math.sqrt(1.0 + u / 3.0)
+    return math.sqrt(2.0 * v * ((1.0 - u) * math.log1p(-u) + u if u < 1.0 else 1.0))
+
+
+@jit
+def family_tail(x: float, rise: float, v: float, k3: float, counts: bool) -> float:  # noqa: FBT001
+    """Return the p-value of a segment of a family with known variance; ``counts`` of a Poisson family, else amounts.
+
+    If the minimum comes first, F(r) max(1, r/4) with r of `signed_root` for counts and of `gamma_root` for amounts; else
+    F(x / sqrt(v)) and for counts the smaller of that and 4 exp(-r^2/2), r of `poisson_low_root`.
+    """
+    if x <= 0.0:
+        return 1.0
+    if v <= 0.0:
+        return 0.0
+    if rise >= x * (1.0 - 1e-9):
+        return inflated_tail(signed_root(x, v, k3 / v) if counts else gamma_root(x, v, k3 / v), True)  # noqa: FBT003
+    tail = range_tail(x / math.sqrt(v))
+    return min(tail, 4.0 * math.exp(-0.5 * poisson_low_root(x, v) ** 2)) if counts else tail
+
+
+@jit
+def family_tails(
+    span: FloatArray, rise: FloatArray, v: FloatArray, k3: FloatArray, counts: bool, out: FloatArray,  # noqa: FBT001
+) -> None:  # fmt: skip
+    """Write `family_tail` of each segment to ``out``."""
+    for k in range(out.size):
+        out[k] = family_tail(span[k], rise[k], v[k], k3[k], counts)
+
+
+@jit
+def gamma_detectable(v: FloatArray, k3: FloatArray, skewed: float, out: FloatArray) -> None:
+    """Write to ``out`` the range x of each segment at which `gamma_root` is ``skewed``."""
+    for k in range(out.size):
+        out[k] = 0.0
+        if v[k] > 0.0:
+            b = k3[k] / v[k]
+            goal = skewed * skewed * b * b / (8.0 * v[k])
+            t = goal + math.sqrt(2.0 * goal)
+            for _ in range(50):  # Newton on a convex function
+                move = (t - math.log1p(t) - goal) * (1.0 + t) / t if t > 0.0 else 0.0
+                t = max(t - move, t / 16.0)
+                if abs(move) <= 1e-9 * t:
+                    break
+            out[k] = 2.0 * v[k] * t / b if t > 1e-4 else skewed * math.sqrt(v[k])
+
+
+@jit
 def detectable_ranges(v: FloatArray, k3: FloatArray, plain: float, skewed: float, out: FloatArray) -> None:
     """Write `detectable` of each segment to ``out``."""
     for k in range(out.size):
