@@ -429,3 +429,48 @@ def test_cost_intervals_from_held_out_rows_have_their_coverage(make):
         cost = float(np.where(p >= 0.25, 1 - new["y"], 4 * new["y"]).sum())
         held += found.low <= cost <= found.high
     assert held / times >= 0.9 - 3 * np.sqrt(0.9 * 0.1 / times)
+
+
+def test_an_audit_of_held_out_scores_of_a_cross_fit_says_that_it_is_nearly_blind():
+    data = tu.simulate.lending(6_000, seed=1)
+    by = ["region", "product"]
+    fix = tu.MCGrad("prediction", by, threads=1).fit(data, data["outcome"])
+    assert fix.history_.is_cross_fit
+
+    def audit(p, order=slice(None)):
+        frame = {"p": p[order], "y": data["outcome"][order], **{name: data[name][order] for name in by}}
+        return tu.audit(frame, outcome="y", prediction="p", by=by, threads=1)
+
+    order = np.random.default_rng(0).permutation(6_000)
+    for found in (audit(fix.held_out_.p), audit(fix.held_out_.p, order)):
+        assert found.cross_fitted
+        assert found.verdict.endswith("; nearly blind: these are held-out scores of a cross-fit")
+        assert "an audit of them is nearly blind" in repr(found)
+    for scores in (fix.predict(data), np.asarray(data["prediction"])):
+        assert not audit(scores).cross_fitted
+    held = tu.MCGrad("prediction", by, threads=1, stopping=tu.Holdout(0.5)).fit(data, data["outcome"])
+    assert not held.history_.is_cross_fit
+    marked = {"p": fix.predict(data), "p_held_out": np.ones(6_000), "y": data["outcome"]}
+    found = tu.audit(marked, outcome="y", prediction="p", threads=1)
+    assert found.cross_fitted
+    assert not found.schema.features  # the mark forms no segments
+
+
+def test_errors_of_held_out_scores_cancel_within_groups():
+    # Rates of 30 groups, estimated from the other folds: audits of the held-out scores find nothing, those of new rows do.
+    alarms = np.zeros(2)
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        rate, fold = random.beta(4, 8, 30), random.integers(0, 5, 1_500)
+        group, new = random.integers(0, 30, 1_500), random.integers(0, 30, 6_000)
+        y, outcome = (random.random(len(g)) < rate[g] for g in (group, new))
+        counts = [
+            np.bincount(group[fold != k], y[fold != k], 30) / np.bincount(group[fold != k], minlength=30) for k in range(5)
+        ]
+        fits = np.clip(counts, 0.01, 0.99)
+        held_out = {"y": y, "p": fits[fold, group], "group": group.astype(str)}
+        later = {"y": outcome, "p": fits.mean(axis=0)[new], "group": new.astype(str)}
+        for k, frame in enumerate((held_out, later)):
+            alarms[k] += tu.audit(frame, outcome="y", prediction="p", min_rows=20, threads=1).miscalibrated
+    assert alarms[0] == 0
+    assert alarms[1] >= 6

@@ -28,7 +28,7 @@ def test_held_out_rows_have_all_columns_and_held_out_scores(workdir, capsys, sou
     assert (code, err) == (0, "")
     frame, result = read(source), read(held)
     fix = tu.MCGrad("p", ["country", "age"]).fit(frame, frame["y"])
-    assert result.columns == [*frame.columns, "p_trueup"]
+    assert result.columns == [*frame.columns, "p_trueup", "p_trueup_held_out"]
     np.testing.assert_array_equal(result["p_trueup"], fix.held_out_.p)
     assert result["code"].to_list() == frame["code"].to_list()
     assert np.abs(result["p_trueup"] - fix.predict(frame)).max() > 0.001  # not those of the model, which has seen them
@@ -54,7 +54,7 @@ def test_only_held_out_rows_are_written(workdir, capsys, monkeypatch):
     assert (result["w"] > 0).all()
     assert result["p_trueup"].is_not_nan().all()
     same = frame.filter(pl.col("id").is_in(result["id"].to_list()))
-    assert result.drop("p_trueup").equals(same)
+    assert result.drop("p_trueup", "p_trueup_held_out").equals(same)
     assert "--outcome y --weight w\n" in out
 
 
@@ -72,7 +72,7 @@ def test_ordered_queries_can_be_run_again_for_held_out_rows(workdir, capsys):
     code, _, _ = call(capsys, "fit", "--sql", query, *GIVEN, "-o", "m.trueup", "--held-out", "h.parquet")
     assert code == 0
     result = pl.read_parquet("h.parquet")
-    assert result.columns == ["y", "p", "country", "age", "p_trueup"]
+    assert result.columns == ["y", "p", "country", "age", "p_trueup", "p_trueup_held_out"]
     assert len(result) == (pl.read_parquet("rows.parquet")["age"] > 30).sum()
 
 
@@ -132,3 +132,16 @@ def test_the_next_commands_of_decide_lead_to_calibrated_scores(workdir, capsys):
     for name in ("estimate", "low", "high"):
         assert output["cost"][name] == pytest.approx(getattr(result, name))
     assert set(output["by_segment"]) == {"country=BR", "country=DE", "country=US"}
+
+
+@pytest.mark.parametrize("options", [[], ["--memory", "1GB", "--by", "country"], ["--against", "p"]])
+def test_an_audit_of_held_out_scores_says_that_it_is_nearly_blind(workdir, capsys, options):
+    assert call(capsys, "fit", "rows.csv", *GIVEN, "-o", "m.trueup", "--held-out", "h.csv")[0] == 0
+    audited = ["--outcome", "y", "--prediction", "p_trueup"]
+    code, out, _ = call(capsys, "audit", "h.csv", *audited, *options)
+    assert code == 0
+    assert "; nearly blind: these are held-out scores of a cross-fit" in out.splitlines()[0]
+    assert "an audit of them is nearly blind; audit rows that were not used for the fit" in " ".join(out.split())
+    assert "p_trueup_held_out" not in out
+    assert call(capsys, "predict", "m.trueup", "rows.csv", "-o", "scored.csv")[0] == 0
+    assert "nearly blind" not in call(capsys, "audit", "scored.csv", *audited, *options)[1]

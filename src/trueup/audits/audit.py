@@ -31,9 +31,9 @@ from trueup.audits.segments import (
 )
 from trueup.audits.summary import AuditSummary, LazySummary, summarise
 from trueup.cluster.partitions import PartitionedTable, open_partitions
-from trueup.data.columns import engine_of, frame_like, to_jsonable
+from trueup.data.columns import engine_of, frame_like, open_source, to_jsonable
 from trueup.data.frame import read
-from trueup.data.table import Schema, Table
+from trueup.data.table import HELD_OUT_SUFFIX, Schema, Table, is_cross_fitted
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
@@ -211,7 +211,9 @@ def audit(
         check_supported(table.schema.task, adjust)
     if threads is None and len(table) <= SINGLE_THREAD_ROWS:
         workers = Workers(1, progress)
-    return _audit_table(table, bins, segments, settings, workers)
+    result = _audit_table(table, bins, segments, settings, workers)
+    marked = isinstance(prediction, str) and f"{prediction}{HELD_OUT_SUFFIX}" in open_source(data).keys
+    return dataclasses.replace(result, cross_fitted=True) if marked or is_cross_fitted(table.prediction) else result
 
 
 def _check_partitioned(prediction: Any, segments: Any, sampling: Any, cluster: Any, adjust: str) -> None:
@@ -456,6 +458,8 @@ class Audit:
         Where the rows came from, and the command that read them, if known.
     clusters : int
         Number of clusters; 0 without clusters.
+    cross_fitted : bool
+        Whether the scores are the held-out predictions of a cross-fit, of which an audit is nearly blind.
     """
 
     columns: Mapping[str, AnyArray] = field(repr=False)
@@ -476,6 +480,7 @@ class Audit:
     source: Source | None = None
     summary_source: AuditSummary | LazySummary | None = field(default=None, repr=False)
     clusters: int = 0
+    cross_fitted: bool = False
 
     @classmethod
     def build(
@@ -617,17 +622,7 @@ class Audit:
     @property
     def verdict(self) -> str:
         """Whether the scores are calibrated, in one sentence."""
-        if self.untestable:
-            return f"not testable: {self.untestable}"
-        if not self.tested:
-            clusters = f" in {MIN_CLUSTERS} effective clusters" if self.clusters else ""
-            return f"nothing could be tested: no segment has {text.min_tested_rows(self):,} rows{clusters}"
-        start = "miscalibrated" if self.miscalibrated else "no miscalibration found"
-        count = f"{self.rejected:,} of {self.tested:,} segments at {text.significance_level(self.settings.alpha)}"
-        worst = self.finding(0)
-        worst_text = f"worst {text.shorten(worst.segment, 200)}: {text.describe_error(worst)}"
-        dropped = f"; {len(self.dropped):,} combinations of columns were not tested" if self.dropped else ""
-        return f"{start}: {count} ({text.ADJUSTMENTS[self.settings.adjust]}), {worst_text}{dropped}"
+        return text.verdict(self)
 
     @cached_property
     def overall(self) -> Finding:

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
 HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "sigma", "adjusted p")
+CROSS_FITTED = (
+    "these scores are held-out predictions of a cross-fit, whose errors cancel within groups: an audit of them is nearly "
+    "blind; audit rows that were not used for the fit"
+)
 MAX_NAME_WIDTH = 48
 PERCENT_RATIOS = (0.007, 0.014)  # observed / expected if predictions below 1 are percentages
 
@@ -54,6 +58,24 @@ def describe_error(finding: Finding) -> str:
     by_score = f"varying with the score (ecce {number(finding.ecce, 2)})"
     mean_differs = finding.ratio_low > 1 or finding.ratio_high < 1
     return f"{mean}, with larger errors {by_score}" if mean_differs else f"calibrated on average, errors {by_score}"
+
+
+def verdict(audit: Audit) -> str:
+    """Return whether the scores are calibrated, in one sentence."""
+    from trueup.audits.clusters import MIN_CLUSTERS
+
+    if audit.untestable:
+        return f"not testable: {audit.untestable}"
+    if not audit.tested:
+        clusters = f" in {MIN_CLUSTERS} effective clusters" if audit.clusters else ""
+        return f"nothing could be tested: no segment has {min_tested_rows(audit):,} rows{clusters}"
+    start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
+    count = f"{audit.rejected:,} of {audit.tested:,} segments at {significance_level(audit.settings.alpha)}"
+    worst = audit.finding(0)
+    worst_text = f"worst {shorten(worst.segment, 200)}: {describe_error(worst)}"
+    ending = f"; {len(audit.dropped):,} combinations of columns were not tested" if audit.dropped else ""
+    ending += "; nearly blind: these are held-out scores of a cross-fit" if audit.cross_fitted else ""
+    return f"{start}: {count} ({ADJUSTMENTS[audit.settings.adjust]}), {worst_text}{ending}"
 
 
 def min_tested_rows(audit: Audit) -> int:
@@ -104,7 +126,7 @@ def headings(audit: Audit) -> tuple[str, ...]:
 
 def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
     """Return remarks that qualify the result: excluded rows, segments not tested (small ones if ``count_thin``), power."""
-    lines = []
+    lines = [CROSS_FITTED] if audit.cross_fitted else []
     if audit.schema.task == "binary" and PERCENT_RATIOS[0] <= audit.overall.ratio <= PERCENT_RATIOS[1]:
         lines.append("observed is about a hundredth of expected: are the predictions percentages?")
     overall = audit.overall

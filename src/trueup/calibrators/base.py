@@ -20,6 +20,7 @@ from trueup.calibrators.stopping import CrossValidation, HeldOut, History, Holdo
 from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
 from trueup.data.columns import engine_of
 from trueup.data.frame import NO_PREDICTION, read, read_like
+from trueup.data.table import remember_cross_fitted
 from trueup.errors import ArgumentError, NotFittedError
 from trueup.kernels.threads import Workers
 
@@ -116,6 +117,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         self.history_ = result.history
         held = result.held_out
         self.held_out_ = None if held is None else held.scored
+        if self.held_out_ is not None and result.history.is_cross_fit:
+            remember_cross_fitted(self.held_out_.p)
         self.held_out_rows_ = None if held is None else held.input_rows(table)
         self.held_out_before_ = None if held is None else held.before
         self.held_out_cluster_ = None if held is None else held.cluster

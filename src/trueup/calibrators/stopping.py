@@ -36,7 +36,7 @@ SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the re
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible
 LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ with the number of threads
 SHOWN_ROUNDS = 16  # in the repr of a history
-TRAINING_ROWS = "training rows"
+TRAINING_ROWS, CROSS_VALIDATION = "training rows", "cross-validation"
 MIN_ROWS = 10
 HOLDOUT_FOLDS = 1000  # folds that rows are assigned to if a share of them is held out
 MAX_MEAN_COUNT = 100  # integer weights of at most this mean are counts of rows
@@ -204,7 +204,7 @@ Stopping = Holdout | CrossValidation | Validation | None
 
 def evaluation_rows(stopping: Stopping) -> str:
     """Return the name of the rows that a stopping rule evaluates on, such as "cross-validation" or "held-out rows"."""
-    names = {CrossValidation: "cross-validation", Holdout: "held-out rows", Validation: "given rows"}
+    names = {CrossValidation: CROSS_VALIDATION, Holdout: "held-out rows", Validation: "given rows"}
     return names.get(type(stopping), TRAINING_ROWS)
 
 
@@ -258,6 +258,11 @@ class History:
     def loss_after(self) -> float:
         """Return the mean loss of the evaluation rows after the chosen number of rounds."""
         return self.rounds[self.chosen].loss
+
+    @property
+    def is_cross_fit(self) -> bool:
+        """Return whether held-out scores are those of models of other folds: their errors cancel within groups."""
+        return self.chosen > 0 and self.evaluated_on == CROSS_VALIDATION
 
     @property
     def shrunken_gain(self) -> float:

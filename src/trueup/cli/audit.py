@@ -20,6 +20,7 @@ from trueup.cli.next_steps import after_audit, fit_words, option_words
 from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
 from trueup.data.frame import are_hard
 from trueup.data.scan import find_files
+from trueup.data.table import HELD_OUT_SUFFIX
 from trueup.errors import ArgumentError, FileError, TrainingRowsWarning
 from trueup.reports.profiles import Profile, load_profile
 
@@ -196,6 +197,7 @@ def _audit(
                     TrainingRowsWarning,
                     stacklevel=2,
                 )
+    first = replace(first, cross_fitted=first.cross_fitted or f"{prediction[0]}{HELD_OUT_SUFFIX}" in rows.columns)
     return ScoreAudits(first, name, second, other_name, fix, on_training_rows, hard)
 
 

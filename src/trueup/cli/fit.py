@@ -26,6 +26,7 @@ from trueup.cli.parser import METHODS
 from trueup.cli.predict import model_columns, text_columns
 from trueup.data.chunks import format_to_write
 from trueup.data.scan import find_files
+from trueup.data.table import HELD_OUT_SUFFIX
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
 from trueup.modelfile import load, save
 
@@ -128,10 +129,10 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
     prediction = rows.find_all(arguments.prediction, "prediction")
     if len(prediction) > 1 or arguments.task == "regression":
         raise ArgumentError("--held-out needs one prediction column and a binary outcome", hint="leave it out")
-    for name in prediction:
-        if f"{name}_trueup".lower() in {known.lower() for known in rows.columns}:
+    for name in (f"{score}_trueup{suffix}" for score in prediction for suffix in ("", HELD_OUT_SUFFIX)):
+        if name.lower() in {known.lower() for known in rows.columns}:
             raise ColumnError(
-                f"column '{name}_trueup' exists already, and --held-out writes one with this name",
+                f"column {name!r} exists already, and --held-out writes one with this name",
                 hint="use the rows from before they were scored, or omit that column with --sql",
             )
 
@@ -320,7 +321,9 @@ def _write_held_out(calibrator: Any, table: Table, arguments: argparse.Namespace
             )
         corrected = np.full(len(scores), np.nan)
         corrected[rows] = calibrator.held_out_.p
-        return {f"{prediction}_trueup": corrected}
+        name = f"{prediction}_trueup"
+        mark = {f"{name}{HELD_OUT_SUFFIX}": np.ones(len(scores))} if calibrator.history_.is_cross_fit else {}
+        return {name: corrected, **mark}
 
     columns: dict[str, Any] = {"roles": model_columns(calibrator.model_), "text": text_columns(calibrator.model_.schema)}
     return io.write_rows(arguments, arguments.held_out, make, example=HELD_OUT_EXAMPLE, some=rows, **columns)

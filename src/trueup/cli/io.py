@@ -20,6 +20,7 @@ from trueup.data.columns import ColumnSource, RawColumn, open_mapping
 from trueup.data.frame import read
 from trueup.data.scan import FORMATS, Scan, find_files, scan
 from trueup.data.sql import column_names, quote, read_files
+from trueup.data.table import HELD_OUT_SUFFIX
 from trueup.errors import ArgumentError, DataError
 from trueup.storage import cannot_write, check_writable, replacing, write_text
 
@@ -104,19 +105,25 @@ class InputRows:
             roles["categorical"] = [name for name in roles["categorical"] if name in {*taken, *by}]
         data = self.read(None if by is None else [*taken, *by], roles["categorical"], roles["outcome"])
         if by is None and getattr(self._arguments, "against", None):  # neither of the predictions forms segments
-            by = [name for name in data if name not in taken]
+            by = _columns_without_role(data, taken)
         return lambda prediction: read(data, prediction=prediction, features=by, check_identifiers=True, **roles)
 
     def scan(self, predictions: list[str], features: Sequence[str] | None, role: str) -> tuple[Scan, dict[str, Any]]:
         """Return a scan that reads the rows in chunks, and the roles of its columns except the prediction."""
         arguments, roles = self._arguments, self._find_roles(features, role)
         if roles["by"] is None:
-            taken = {roles["outcome"], roles["weight"], roles["cluster"], *predictions}
-            roles["by"] = [name for name in self.columns if name not in taken]
+            taken = [roles["outcome"], roles["weight"], roles["cluster"], *predictions]
+            roles["by"] = _columns_without_role(self.columns, taken)
         roles["categorical"] = [name for name in roles["categorical"] if name in roles["by"]]
         sql = self._sql if arguments.positive is None else _positive_query(arguments, roles["outcome"])
         budget = {"memory": arguments.memory, "spill": arguments.spill, "threads": arguments.threads}
         return scan(self._paths, sql=sql, **budget), roles
+
+
+def _columns_without_role(names: Iterable[str], taken: Sequence[str | None]) -> list[str]:
+    """Return the names that are not ``taken``, and do not mark a taken column as held-out scores."""
+    known = {*taken, *(f"{name}{HELD_OUT_SUFFIX}" for name in taken)}
+    return [name for name in names if name not in known]
 
 
 def split_names(lists: Sequence[str]) -> list[str]:

@@ -139,7 +139,8 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--csv": option("write all segments as CSV; - is standard output", "FILE"),
     "--json": option("write all results as JSON; - is standard output, without any other text", "FILE"),
     "--held-out": option(
-        "write the held-out rows with their held-out corrected scores, for trueup decide --labelled",
+        "write the held-out rows with their held-out corrected scores, for trueup decide --labelled; an audit of them is "
+        "nearly blind",
         "FILE",
     ),
     "--as": option("the name of the new column", "NAME", dest="name", **LIST),

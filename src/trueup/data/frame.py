@@ -27,7 +27,7 @@ from trueup.data.columns import (
     read_known_feature,
     untyped_if_missing,
 )
-from trueup.data.table import Feature, Schema, Table, Task
+from trueup.data.table import HELD_OUT_SUFFIX, Feature, Schema, Table, Task
 from trueup.errors import (
     ArgumentError,
     ColumnError,
@@ -575,7 +575,8 @@ def choose_features(
 ) -> tuple[Hashable, ...]:
     """Return the keys of the features, by default of all columns without a role; raise if the outcome is one of them."""
     if features is None:
-        return tuple(key for key in source.keys if key not in {*scores, outcome, weight, cluster})
+        marks = {f"{score}{HELD_OUT_SUFFIX}" for score in scores}
+        return tuple(key for key in source.keys if key not in {*scores, *marks, outcome, weight, cluster})
     chosen = source.find_all(_as_keys(features, source), "feature")
     if outcome is not None and outcome in chosen:
         raise ColumnError(

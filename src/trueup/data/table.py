@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
+from weakref import WeakValueDictionary
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
 
+HELD_OUT_SUFFIX = "_held_out"  # of a column that marks the column before the suffix as held-out scores of a cross-fit
 Kind = Literal["categorical", "numeric", "date"]
 Task = Literal["binary", "regression", "multiclass"]
 
@@ -102,3 +106,22 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<Table of {len(self):,} rows, task {self.schema.task}, features {', '.join(self.columns) or 'none'}>"
+
+
+# Held-out scores of the cross-fitted calibrators in this process, by digest: an audit of them must say what they are.
+_CROSS_FITTED: WeakValueDictionary[tuple[int, int], FloatArray] = WeakValueDictionary()
+
+
+def remember_cross_fitted(scores: FloatArray) -> None:
+    """Remember held-out scores of a cross-fit, as long as this array exists, for `is_cross_fitted`."""
+    _CROSS_FITTED[_digest(scores)] = scores
+
+
+def is_cross_fitted(scores: FloatArray) -> bool:
+    """Return whether these are the held-out scores of a cross-fit in this process, in any order."""
+    return scores.ndim == 1 and bool(_CROSS_FITTED) and _digest(scores) in _CROSS_FITTED
+
+
+def _digest(scores: FloatArray) -> tuple[int, int]:
+    """Return the number of scores and the sum of their bits, modulo 2^64; it does not depend on the order."""
+    return len(scores), int(np.ascontiguousarray(scores, np.float64).view(np.uint64).sum())

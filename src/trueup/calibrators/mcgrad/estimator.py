@@ -114,8 +114,9 @@ class MCGrad(SegmentCalibrator):
         The held-out loss of every round, the number chosen, and the reason.
     held_out_ : Scored or None
         Outcomes ``y``, scores ``p`` and weights ``w`` of the held-out rows, in input order, each scored by a model that was
-        not trained on it. `trueup.decisions` takes them as ``labelled=calibrator``. None if nothing was held out, if the
-        task is not binary, and if rows need not fit in memory. Not saved with the model.
+        not trained on it. `trueup.decisions` takes them as ``labelled=calibrator``. They are not for an audit, which is
+        nearly blind to the errors of a cross-validation. None if nothing was held out, if the task is not binary, and if
+        rows need not fit in memory. Not saved with the model.
     held_out_rows_ : ndarray of int64, or None
         Positions of the held-out rows in the frame passed to ``fit``; None also if they came from a `Validation`.
     held_out_before_ : ndarray of float64, or None
