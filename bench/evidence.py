@@ -25,7 +25,7 @@ def false_alarms() -> list[str]:
         [
             f"{cell['segments']:.0f}",
             cell["variant"],
-            *(f"{cell['shares'][way]:.3f}" for way in ("holm", "max", "limit")),
+            *("-" if cell["shares"][way] is None else f"{cell['shares'][way]:.3f}" for way in ("holm", "max", "limit")),
         ]
         for cell in found["cells"]
     ]
@@ -33,7 +33,8 @@ def false_alarms() -> list[str]:
         "## False alarms",
         "",
         f"Calibrated data of 3,000 rows, {found['repetitions']:,} repetitions per line: the share of audits that call it "
-        "miscalibrated at 5%. The last column is Holm's adjustment of p-values from the plain Brownian limit.",
+        "miscalibrated at 5% (`max`: a quarter of the repetitions). The last column is Holm's adjustment, with equal "
+        "shares, of p-values from the plain Brownian limit.",
         "",
         *table(["segments", "data", "Holm", "max", "plain limit"], rows),
         "",
@@ -45,7 +46,7 @@ def false_alarms() -> list[str]:
             f"{peer['repetitions']} repetitions with {peer['segments']} segments.",
             "",
         ]
-    return [*lines, "`python bench/null.py --repetitions 1000 --peer`", ""]
+    return [*lines, f"`python bench/null.py --repetitions {found['repetitions']} --peer`", ""]
 
 
 def power() -> list[str]:

@@ -44,7 +44,7 @@ def files(tmp_path_factory):
         seen=pl.Series(np.where(random.random(12_000) < 0.05, np.nan, frame["outcome"].to_numpy())).fill_nan(None),
         late=pl.Series(random.random(12_000) < 0.3),
         p_a=pl.Series(p_a), p_b=pl.Series(1 - p_a), kind=pl.Series(np.where(random.random(12_000) < p_a, "a", "b")),
-        same=pl.lit(0.25),
+        same=pl.lit(0.25), sampled=pl.when(frame["outcome"] == 1).then(1.0).otherwise(10.0),
     )  # fmt: skip
     frame.write_parquet(folder / "all.parquet", row_group_size=2_000)
     frame.write_csv(folder / "all.csv")
@@ -70,7 +70,8 @@ def by_segment(audit):
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("all.parquet", {}), ("all.parquet", {"weight": "w"}), ("all.parquet", {"depth": 3, "min_rows": 100}),
+        ("all.parquet", {}), ("all.parquet", {"weight": "w"}), ("all.parquet", {"weight": "sampled", "min_rows": 1500}),
+        ("all.parquet", {"depth": 3, "min_rows": 100}),
         ("all.csv", {"weight": "w"}), ("all.csv", {"depth": 1, "bins": {"age": [30], ...: 4}}),
         ("[12].parquet", {}), ("[12].parquet", {"depth": 1, "bins": {"age": [30], ...: 4}}),
     ],
