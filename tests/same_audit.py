@@ -22,7 +22,7 @@ def assert_same_audit(one, other):
         same = one.curves.get(rank[number])
         for name in ("predicted", "observed", "low", "high", "rows", "weight") if same is not None else ():
             np.testing.assert_allclose(getattr(curve, name), getattr(same, name), rtol=1e-9, atol=1e-12)
-    facts = ("rows", "unlabelled", "weightless", "thin", "dropped", "tested", "rejected")
+    facts = ("clusters", "rows", "unlabelled", "weightless", "thin", "dropped", "tested", "rejected")
     assert [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
     for name in ("global_sigma", "prevalence", "weight_ratio"):
         assert getattr(other, name) == pytest.approx(getattr(one, name), rel=1e-9, nan_ok=True)

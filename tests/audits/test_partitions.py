@@ -31,6 +31,7 @@ def loans():
         seen=np.where(random.random(6_000) < 0.05, np.nan, frame["outcome"]),
         few=frame["prediction"].round(2).clip(0.01), p_a=p_a, p_b=1 - p_a,
         kind=np.where(random.random(6_000) < p_a, "a", "b"), soft=random.random(6_000),
+        customer=np.minimum(random.zipf(1.5, 6_000), 900), branch=[f"b{number}" for number in random.integers(0, 200, 6_000)],
         count=random.poisson(frame["prediction"]), amount=random.poisson(frame["prediction"]) * random.gamma(2, 0.5, 6_000),
     )  # fmt: skip
 
@@ -55,6 +56,10 @@ CASES = {
     "depth 3": {**ROLES, "by": BY, "depth": 3, "min_rows": 100},
     "depth 1": {**ROLES, "by": ["age", "income"], "depth": 1, "bins": {"age": [30], ...: 4}},
     "set aside": {"outcome": "seen", "prediction": "prediction", "by": BY, "unlabelled": "drop", "weight": "w"},
+    "clusters": {**ROLES, "by": BY, "cluster": "customer"},
+    "clusters, weights": {"outcome": "seen", "prediction": "few", "by": BY[:3], "unlabelled": "drop", "weight": "w",
+                          "cluster": "branch"},
+    "clusters, classes": {"outcome": "kind", "prediction": ["p_a", "p_b"], "by": ["region"], "cluster": "branch"},
     "soft": {"outcome": "soft", "prediction": "prediction", "by": ["region"], "adjust": "bh", "task": "binary"},
     "classes": {"outcome": "kind", "prediction": ["p_a", "p_b"], "by": ["region", "product"]},
     "real": {"outcome": "income", "prediction": "age", "task": "regression", "by": BY[:3], "unlabelled": "drop"},
@@ -86,9 +91,16 @@ def test_results_larger_than_a_driver_holds_take_several_passes(loans, listed, m
     assert len(reports) > 6
 
 
+def test_pairs_of_many_segments_take_several_passes(loans, listed, monkeypatch):
+    from trueup.audits import clusters
+
+    monkeypatch.setattr(clusters, "BYTES_PER_SEGMENT", partitions.MAX_RESULT_BYTES // 100)
+    assert_same_audit(tu.audit(loans, **CASES["clusters"]), tu.audit(split(loans), **CASES["clusters"]))
+
+
 def test_many_rows_of_one_score_are_read_in_chunks(loans, listed, monkeypatch):
     monkeypatch.setattr(partitions, "MAX_TIED_ROWS", 70)
-    for case in ("few scores", "real"):
+    for case in ("few scores", "real", "clusters"):
         assert_same_audit(tu.audit(loans, **CASES[case]), tu.audit(split(loans), **CASES[case]))
     constant = loans.assign(prediction=0.1)
     assert_same_audit(tu.audit(constant, **ROLES, by=BY[:2]), tu.audit(split(constant), **ROLES, by=BY[:2]))

@@ -41,6 +41,16 @@ def test_audit_has_the_numbers_of_the_library(path, rows, capsys):
     assert found["by"] == ["region"]
 
 
+def test_an_audit_in_chunks_is_that_in_memory(path, capsys):
+    results = []
+    for option in ([], ["--memory", "1GB"]):
+        assert main(["audit", path, *ROLES, "--cluster", "customer", "--json", "-", *option]) == 0
+        results.append({finding["segment"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]})
+    for segment, finding in results[0].items():
+        for name in ("sigma", "p_value", "design_effect"):
+            assert results[1][segment][name] == pytest.approx(finding[name], rel=1e-9)
+
+
 def test_pages_and_summaries_state_the_design_effect(path, tmp_path, capsys):
     page, summary = tmp_path / "page.html", tmp_path / "summary.md"
     assert main(["audit", path, *ROLES, "--cluster", "customer", "-o", str(page), "-o", str(summary)]) == 0

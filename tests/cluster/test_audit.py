@@ -26,7 +26,7 @@ def loans():
     frame.loc[:99, "product"] = "boat"
     frame["outcome"] = frame["outcome"].astype(float)
     frame.loc[random.random(3_000) < 0.05, "age"] = np.nan
-    return frame
+    return frame.assign(customer=[f"customer {number}" for number in random.integers(0, 400, 3_000)])
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,12 @@ def frames(client, spark, loans):
 @pytest.fixture(scope="module")
 def here(loans):
     return tu.audit(loans, **ROLES)
+
+
+@pytest.mark.parametrize("engine", ["dask", "spark"])
+def test_clusters_of_rows_are_kept_together(frames, loans, engine, monkeypatch):
+    monkeypatch.setattr(partitions, "ROWS_PER_TASK", 500)
+    assert_same_audit(tu.audit(loans, **ROLES, cluster="customer"), tu.audit(frames[engine], **ROLES, cluster="customer"))
 
 
 @pytest.mark.parametrize("engine", ["dask", "spark"])

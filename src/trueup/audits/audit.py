@@ -108,7 +108,7 @@ def audit(
     cluster : column name or array, optional
         Identifies rows that belong together, such as the rows of one customer. Rows of different clusters are independent;
         rows of one cluster may be correlated, and p-values, intervals and ``mde`` allow for it. Every row needs an
-        identifier. For probabilities of rows in memory.
+        identifier. For probabilities.
     task : {"auto", "binary", "regression"}
         If outcomes are mostly between 0 and 1, pass "regression" for rates, "binary" for labels that are probabilities.
     family : {"poisson", "gamma", "tweedie"}, optional
@@ -186,10 +186,12 @@ def audit(
     workers = Workers(threads, progress)
     if engine_of(data) is not None:
         require_outcome(outcome)
-        _check_partitioned(prediction, segments, sampling, cluster, adjust)
+        _check_partitioned(prediction, segments, sampling, adjust)
+        if cluster is not None:
+            check_supported(task, adjust)
         with open_partitions(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task, categorical=categorical,
-            unlabelled=unlabelled, classes=classes,
+            unlabelled=unlabelled, classes=classes, cluster=cluster,
         ) as partitions:  # fmt: skip
             return _audit_partitions(partitions, bins, settings, workers, warn=given_task == "auto")
     if isinstance(data, Table):
@@ -216,7 +218,7 @@ def audit(
     return dataclasses.replace(result, cross_fitted=True) if marked or is_cross_fitted(table.prediction) else result
 
 
-def _check_partitioned(prediction: Any, segments: Any, sampling: Any, cluster: Any, adjust: str) -> None:
+def _check_partitioned(prediction: Any, segments: Any, sampling: Any, adjust: str) -> None:
     """Raise if the prediction is missing, or an argument of `audit` needs rows in memory."""
     if prediction is None:
         hint, example = "name its column: {prediction}", {"prediction": "p"}
@@ -228,9 +230,6 @@ def _check_partitioned(prediction: Any, segments: Any, sampling: Any, cluster: A
         hint = "divide 1 (or the weights) by the share that was kept, in a column, and name it: {weight}"
         example = {"weight": "w"}
         raise ArgumentError("sampling needs rows in memory", hint, parameter="sampling", settings=example)
-    if cluster is not None:
-        hint = "read them into memory, or one row per cluster"
-        raise ArgumentError("clusters need rows in memory", hint, parameter="cluster")
     if adjust == "max":
         reason = "draws the outcomes of all rows many times over, and needs them in memory"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
@@ -267,7 +266,6 @@ def _audit_table(
     audit = Audit.build(
         columns, grid, families, findings, settings=settings, schema=table.schema, rows=len(table),
         unlabelled=table.unlabelled, weightless=table.weightless, left_out=table.left_out, weight_ratio=rows.ratios[0],
-        clusters=int(rows.clusters[0].rows.step[-1]) + 1 if rows.clusters else 0,
     )  # fmt: skip
     summary = LazySummary(rows.chunks[0].rows, audit.overall.curve, settings.alpha, audit.overall.design_effect or 1.0)
     return dataclasses.replace(audit, summary_source=summary)
@@ -290,7 +288,10 @@ def _audit_partitions(
         unlabelled=facts.summary.unlabelled, weightless=facts.summary.weightless, left_out=table.left_out,
         weight_ratio=rows.ratios[0],
     )  # fmt: skip
-    summary = summarise(pool, audit.overall.curve, settings.alpha, real=rows.real, digests=facts.digests)
+    summary = summarise(
+        pool, audit.overall.curve, settings.alpha, real=rows.real, digests=facts.digests,
+        design=audit.overall.design_effect or 1.0,
+    )  # fmt: skip
     return dataclasses.replace(audit, summary_source=summary)
 
 
@@ -503,6 +504,7 @@ class Audit:
                 tuple(family.label for family in families),
             ),
             curves=findings.curves,
+            clusters=findings.clusters,
             thin=sum(block.thin for family in families for block in family.blocks),
             dropped=tuple(" x ".join(columns.names[at] for at in combination) for combination in grid.dropped),
             global_sigma=float(deviation(families[0], overall)[0] * findings.overall_stretch / overall.weight[0]),

@@ -9,26 +9,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from trueup.audits.segments import SCORE_GROUPS, batches
 from trueup.errors import ArgumentError
 from trueup.kernels import clusters as pairs
 from trueup.kernels import tally as sums
 from trueup.kernels.tally import Tally, concatenate_tallies
+from trueup.kernels.threads import Workers
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.audits.segments import MemoryRows, SegmentBlock, SegmentFamily, SortedChunk
-    from trueup.kernels.threads import Workers
+    from trueup.audits.segments import AuditRows, ScorePartition, SegmentFamily, SortedChunk
 
 MIN_CLUSTERS = 10  # effective; with fewer, neither the variance nor the tail of their sum is known
 MIN_EXCESS = 0.1  # below, clusters cannot raise the variance of the segment by more than this: rows count as independent
-SCORE_GROUPS = 4
+BYTES_PER_SEGMENT = 8 * pairs.COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +37,14 @@ class ClusterEffects:
     """What clusters do to the variance of each segment.
 
     ``pooled`` is the design effect by the correlation pooled over all rows, ``own`` that by the cluster sums of the segment
-    itself; ``effective`` is the effective number of clusters, infinite where clusters can hardly matter.
+    itself; ``effective`` is the effective number of clusters, infinite where clusters can hardly matter. ``clusters`` is
+    the number of all clusters.
     """
 
     pooled: FloatArray
     own: FloatArray
     effective: FloatArray
+    clusters: int = 0
 
     @property
     def design(self) -> FloatArray:
@@ -86,12 +89,35 @@ def check_supported(task: str, adjust: str) -> None:
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
 
 
-def cluster_effects(rows: MemoryRows, families: Sequence[SegmentFamily], workers: Workers) -> ClusterEffects:
+class PairSums(NamedTuple):
+    """Sums over pairs of rows of one cluster, as `trueup.kernels.clusters` computes them."""
+
+    blocks: list[FloatArray]  # of the segments of each combination of columns
+    near: FloatArray  # of groups of similar scores
+    clusters: int  # their number
+
+
+def cluster_effects(rows: AuditRows, families: Sequence[SegmentFamily]) -> ClusterEffects:
     """Compute the effects of clusters on the segments of all audited scores, one after the other."""
-    effects = [_effects(chunk, family, workers) for chunk, family in zip(rows.clusters, families, strict=True)]
-    return ClusterEffects(
-        *(np.concatenate([getattr(own, name) for own in effects]) for name in ("pooled", "own", "effective"))
+    sizes = [
+        BYTES_PER_SEGMENT * max(len(family.blocks[at].codes) for family in families if at < len(family.blocks))
+        for at in range(max(len(family.blocks) for family in families))
+    ]
+    states: list[list[FloatArray]] = [[] for _ in families]
+    for batch in batches(range(len(sizes)), sizes, rows.max_result_bytes):
+        wanted = [
+            [(block.columns, block.codes) for block in family.blocks[batch[0] : batch[-1] + 1]] for family in families
+        ]
+        found = rows.map_clusters(partial(_pair_pass, wanted, rows.score_edges), _add_pairs)
+        for target, more in enumerate(found):
+            states[target] += more.blocks
+    effects = [
+        _effects(np.concatenate(states[target]), found[target].near, family) for target, family in enumerate(families)
+    ]
+    pooled, own, effective = (
+        np.concatenate([getattr(one, name) for one in effects]) for name in ("pooled", "own", "effective")
     )
+    return ClusterEffects(pooled, own, effective, found[0].clusters)
 
 
 def inflate(tally: Tally, design: FloatArray) -> Tally:
@@ -104,12 +130,10 @@ def inflate(tally: Tally, design: FloatArray) -> Tally:
     return Tally(tally.rows, state, weights, tally.real)
 
 
-def _effects(chunk: SortedChunk, family: SegmentFamily, workers: Workers) -> ClusterEffects:
-    """Compute the effects of clusters on the segments of one audited score; ``chunk`` has its rows in cluster order."""
-    chunk.zeros  # noqa: B018  # computed here, once, and not by every thread at the same time
-    state = np.concatenate(workers.map(partial(_block_pairs, chunk), family.blocks))
+def _effects(state: FloatArray, near: FloatArray, family: SegmentFamily) -> ClusterEffects:
+    """Compute the effects of clusters on the segments of one audited score, from the sums over their pairs of rows."""
     tally = concatenate_tallies([block.tally for block in family.blocks])
-    correlation = pooled_correlation(state[:1], pair_sums(chunk, *_score_groups(chunk.rows.p)))
+    correlation = pooled_correlation(state[:1], near)
     v, weight = tally.state[:, sums.VARIANCE], tally.weight
     excess, fourth = state[:, pairs.PAIR_T], state[:, pairs.FOURTH]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -140,22 +164,40 @@ def pooled_correlation(*states: FloatArray) -> float:
     return largest
 
 
-def _score_groups(p: FloatArray) -> tuple[Int32Array, int]:
-    """Return the group of each row by quartiles of the score, and the number of groups; equal scores share one."""
-    ranks = (np.arange(1, SCORE_GROUPS) * len(p)) // SCORE_GROUPS
-    edges = np.partition(p, ranks)[ranks]
-    return np.searchsorted(edges, p, side="right").astype(np.int32), SCORE_GROUPS
+def _pair_pass(
+    wanted: list[list[tuple[tuple[int, ...], Int32Array]]], edges: tuple[FloatArray, ...], partition: ScorePartition
+) -> PairSums:
+    """Sum the pairs of one partition of whole clusters; ``wanted`` has the combinations of each audited score."""
+    blocks = wanted[partition.target]
+    states = [_new_state(len(codes)) for _, codes in blocks]
+    near, last = _new_state(SCORE_GROUPS), -1
+
+    def add(number: int) -> None:
+        _add_rows(chunk, chunk.segment_of_rows(*blocks[number]), states[number])
+
+    for chunk in partition.chunks:
+        chunk.zeros  # noqa: B018  # computed here, once, and not by every thread at the same time
+        Workers(chunk.threads).map(add, range(len(blocks)))
+        groups = np.searchsorted(edges[partition.target], chunk.rows.p, side="right").astype(np.int32)
+        _add_rows(chunk, groups, near)
+        last = int(chunk.rows.step[-1]) if len(chunk.rows) else last
+    for state in (*states, near):
+        pairs.close_pairs(state)
+    return PairSums(states, near, last + 1)
 
 
-def _block_pairs(chunk: SortedChunk, block: SegmentBlock) -> FloatArray:
-    return pair_sums(chunk, chunk.segment_of_rows(block.columns, block.codes), len(block.codes))
+def _add_pairs(one: PairSums, other: PairSums) -> PairSums:
+    """Add the sums of two partitions: no cluster is in both."""
+    blocks = [a + b for a, b in zip(one.blocks, other.blocks, strict=True)]
+    return PairSums(blocks, one.near + other.near, one.clusters + other.clusters)
 
 
-def pair_sums(chunk: SortedChunk, segment: Int32Array, count: int) -> FloatArray:
-    """Return the sums of `trueup.kernels.clusters.add_pairs` of ``count`` segments; ``segment`` is that of each row."""
-    state = np.zeros((count, pairs.COLUMNS))
+def _new_state(segments: int) -> FloatArray:
+    state = np.zeros((segments, pairs.COLUMNS))
     state[:, pairs.LAST] = -1
+    return state
+
+
+def _add_rows(chunk: SortedChunk, segment: Int32Array, state: FloatArray) -> None:
     p, w = chunk.rows.null_rows(slice(None))
     pairs.add_pairs(segment, chunk.rows.step, chunk.rows.e, p, w if len(w) else None, state)
-    pairs.close_pairs(state)
-    return state

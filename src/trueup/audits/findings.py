@@ -52,6 +52,7 @@ class RankedFindings:
     order: IntArray
     curves: CurveSet
     overall_stretch: float = 1.0
+    clusters: int = 0
 
 
 def compute_findings(
@@ -68,7 +69,7 @@ def compute_findings(
         [testable_segments(family, block.tally, settings.min_rows) for family in families for block in family.blocks]
     )
     shares = alpha_shares(families, testable, grid)
-    effects = cluster_effects(rows, families, quiet) if isinstance(rows, MemoryRows) and rows.clusters else None
+    effects = cluster_effects(rows, families) if rows.score_edges else None
     starts = np.cumsum([0, *(len(family) for family in families)])
     numbers = [
         segment_numbers(
@@ -105,7 +106,9 @@ def compute_findings(
         column[:] = column[order]  # in place: fresh memory costs more than the move
     design = None if effects is None else effects.design
     curves = _curves(rows, families, order, settings, design)
-    return RankedFindings(columns, order, curves, 1.0 if design is None else math.sqrt(design[0]))
+    if effects is None:
+        return RankedFindings(columns, order, curves)
+    return RankedFindings(columns, order, curves, math.sqrt(effects.design[0]), effects.clusters)
 
 
 def alpha_shares(families: Sequence[SegmentFamily], testable: BoolArray, grid: SegmentGrid) -> FloatArray:

@@ -3,7 +3,8 @@
 No score is in two partitions, so that the tallies of partitions add exactly (`trueup.kernels.tally.Tally`). Rows in
 memory are one partition. Files are read once and written to one file per score range. On a cluster one shuffle moves every
 row to the task of its score range. With several classes, the top label and every class are audited scores (targets), each
-with its own score ranges: each row is moved once per target, all in the same shuffle.
+with its own score ranges: each row is moved once per target, all in the same shuffle. With clusters, each row is also
+moved to a partition of whole clusters, by a hash of its cluster.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from trueup.audits.segments import (
     SegmentColumns,
     SortedChunk,
     plan_grid,
+    score_quartiles,
     target_labels,
     target_scores,
 )
@@ -30,7 +32,7 @@ from trueup.audits.summary import row_digests
 from trueup.cluster.partitions import FramePartitions, PartitionedTable, ShuffledRecords
 from trueup.data.frame import RowSummary
 from trueup.errors import FileError
-from trueup.kernels.tally import sort_rows
+from trueup.kernels.tally import cluster_rows, sort_rows
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
 
@@ -69,7 +71,13 @@ class PartitionedRows(AuditRows):
 
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:
         """Call ``work`` on every partition where it is stored, in one pass; return the sum (``add``) per audited score."""
-        task = partial(_call_on_records, work, self.layout, self.grid)
+        return self._map_records(partial(_call_on_records, work, self.layout, self.grid), add)
+
+    def map_clusters(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:
+        """Call ``work`` on every partition of whole clusters; return the sum (``add``) per audited score."""
+        return self._map_records(partial(_call_on_clusters, work, self.layout, self.grid), add)
+
+    def _map_records(self, task: Callable[[list[bytes], int], dict[int, T]], add: Callable[[T, T], T]) -> list[T]:
         sums = self.records.map_reduce(task, partial(_add_by_target, add))
         self.report_pass()
         return [sums[target] for target in range(len(self.targets))]
@@ -83,12 +91,20 @@ class RecordLayout(NamedTuple):
     real: bool
     threads: int
     ratios: tuple[float, ...] = ()  # see `AuditRows`; empty until they are known
+    cluster_first: tuple[int, ...] = ()  # number of the first partition of whole clusters of every target
+
+    @property
+    def cluster_start(self) -> float:
+        """The number of the first partition of whole clusters; those before are score ranges."""
+        return self.cluster_first[0] if self.cluster_first else math.inf
 
 
 def _call_on_records(
     work: Callable[[ScorePartition], T], layout: RecordLayout, grid: SegmentGrid, blobs: list[bytes], number: int
 ) -> dict[int, T]:
     """Call ``work`` on partition ``number``, with records ``blobs``; return the result by index of the audited score."""
+    if number >= layout.cluster_start:
+        return {}
     target = int(np.searchsorted(layout.first, number, side="right")) - 1
     records = np.frombuffer(blobs[0] if len(blobs) == 1 else b"".join(blobs), layout.dtype)
     tied = len(records) > MAX_TIED_ROWS and bool((records["p"] == records["p"][0]).all())
@@ -106,6 +122,37 @@ def _sort_records(records: AnyArray, layout: RecordLayout, grid: SegmentGrid, ra
     ordered = [records[name][rows.order] for name in names if name.startswith("c")]
     codes = np.array(grid.encode(ordered), np.int32).reshape(len(grid.counts), len(records))
     return SortedChunk(replace(rows, ratio=ratio), codes, grid, layout.threads)
+
+
+def _call_on_clusters(
+    work: Callable[[ScorePartition], T], layout: RecordLayout, grid: SegmentGrid, blobs: list[bytes], number: int
+) -> dict[int, T]:
+    """Call ``work`` on partition ``number`` if it has whole clusters; return the result by index of the audited score."""
+    if number < layout.cluster_start:
+        return {}
+    target = int(np.searchsorted(layout.cluster_first, number, side="right")) - 1
+    records = np.frombuffer(blobs[0] if len(blobs) == 1 else b"".join(blobs), layout.dtype)
+    order = np.argsort(records["k"], kind="stable")
+    chunks = _cluster_chunks(records, order, layout, grid, layout.ratios[target] if layout.ratios else 1.0)
+    return {target: work(ScorePartition(target, number - layout.cluster_first[target], chunks))}
+
+
+def _cluster_chunks(
+    records: AnyArray, order: IntArray, layout: RecordLayout, grid: SegmentGrid, ratio: float
+) -> Iterator[SortedChunk]:
+    """Yield records in cluster order, some at a time; clusters are numbered through all of them."""
+    first, last = 0, None
+    for start in range(0, len(order), MAX_TIED_ROWS):
+        part = records[order[start : start + MAX_TIED_ROWS]]
+        names, keys = part.dtype.names or (), part["k"]
+        weights = np.ascontiguousarray(part["w"]) if "w" in names else None
+        place = np.arange(len(part))
+        rows = cluster_rows(part["y"].astype(np.float64), np.ascontiguousarray(part["p"]), weights, keys, place)
+        first += int(last is not None and keys[0] != last)
+        columns = [part[name] for name in names if name.startswith("c")]
+        codes = np.array(grid.encode(columns), np.int32).reshape(len(grid.counts), len(part))
+        yield SortedChunk(replace(rows, step=rows.step + np.int32(first), ratio=ratio), codes, grid, layout.threads)
+        first, last = first + int(rows.step[-1]), keys[-1]
 
 
 def _compare_weights(rows: PartitionedRows) -> PartitionedRows:
@@ -151,6 +198,8 @@ class RecordEncoder:
     dtype: np.dtype[Any]
     edges: tuple[FloatArray, ...]  # lowest scores of all partitions of a target but the first
     first: tuple[int, ...]
+    quartiles: tuple[FloatArray, ...] = ()  # of the scores of each target; empty without clusters
+    cluster_partitions: int = 0  # of whole clusters, per target
 
     @classmethod
     def of(cls, table: PartitionedTable, binners: Sequence[ColumnBinner], ranges: int) -> RecordEncoder:
@@ -164,14 +213,26 @@ class RecordEncoder:
             samples.insert(0, np.max([sample[: min(map(len, samples))] for sample in samples], axis=0))
         edges = tuple(score_edges(sample, ranges) for sample in samples)
         first = itertools.accumulate((len(own) + 1 for own in edges[:-1]), initial=0)
-        return cls(
-            binners, np.dtype([("p", "f8"), ("y", "u1" if discrete else "f8"), *weight, *codes]), edges, tuple(first)
-        )
+        fields = [("p", "f8"), ("y", "u1" if discrete else "f8"), *weight, *codes]
+        if table.schema.cluster is None:
+            return cls(binners, np.dtype(fields), edges, tuple(first))
+        quartiles = tuple(map(score_quartiles, samples))
+        return cls(binners, np.dtype([*fields, ("k", "u8")]), edges, tuple(first), quartiles, max(ranges, 1))
+
+    @property
+    def score_partitions(self) -> int:
+        """The number of score ranges of all audited scores."""
+        return self.first[-1] + len(self.edges[-1]) + 1
+
+    @property
+    def cluster_first(self) -> tuple[int, ...]:
+        """The number of the first partition of whole clusters of each audited score; empty without clusters."""
+        return tuple(self.score_partitions + number * self.cluster_partitions for number in range(len(self.quartiles)))
 
     @property
     def partitions(self) -> int:
-        """The number of partitions: score ranges of all audited scores."""
-        return self.first[-1] + len(self.edges[-1]) + 1
+        """The number of partitions: score ranges of all audited scores and, with clusters, as many of whole clusters."""
+        return self.score_partitions + len(self.quartiles) * self.cluster_partitions
 
     def __call__(self, table: Table, _: int = 0, threads: int = 1) -> tuple[RowFacts, dict[int, bytes]]:
         """Return facts about the rows of ``table``, and the bytes of their records by partition number."""
@@ -188,6 +249,11 @@ class RecordEncoder:
                 records["w"] = table.weight
             for column, values in enumerate(codes):
                 records[f"c{column}"] = values
+            if table.cluster is not None:
+                records["k"] = table.cluster
+                places = (table.cluster % np.uint64(self.cluster_partitions)).astype(np.int64)
+                for number, part in _split(records, places, self.cluster_partitions):
+                    moved[self.cluster_first[target] + number] = part.tobytes()
             for number, part in split_by_score(records, self.edges[target]):
                 moved[self.first[target] + number] = part.tobytes()
             if target == 0 and len(table):
@@ -207,10 +273,14 @@ def score_edges(sample: FloatArray, ranges: int) -> FloatArray:
 
 
 def split_by_score(records: AnyArray, edges: FloatArray) -> Iterator[tuple[int, AnyArray]]:
-    """Yield number and records of every non-empty score range between ``edges``; equal scores are in the same range."""
-    place = np.searchsorted(edges, records["p"], side="right")
+    """Return number and records of every non-empty score range between ``edges``; equal scores are in the same range."""
+    return _split(records, np.searchsorted(edges, records["p"], side="right"), len(edges) + 1)
+
+
+def _split(records: AnyArray, place: IntArray, count: int) -> Iterator[tuple[int, AnyArray]]:
+    """Yield number and records of every non-empty partition; ``place`` is the partition of each record, below ``count``."""
     order = np.argsort(place, kind="stable")
-    ends = np.searchsorted(place[order], np.arange(len(edges) + 2))
+    ends = np.searchsorted(place[order], np.arange(count + 1))
     for number in np.flatnonzero(np.diff(ends)):
         yield int(number), records[order[ends[number] : ends[number + 1]]]
 
@@ -228,6 +298,7 @@ def partition_by_score(
         facts, records = table.shuffle(encoder, RowFacts.__add__, encoder.partitions)
         passes = itertools.count(1)
         total = CLUSTER_PASSES + (NOISE_PASSES if table.schema.task == "regression" else 0)
+        total += table.schema.cluster is not None
         max_result_bytes, threads, sequential = MAX_RESULT_BYTES, 1, False
 
         def report_pass() -> None:
@@ -250,7 +321,8 @@ def partition_by_score(
     rows = PartitionedRows(
         targets=targets, rows=count, real=real, weighted=schema.weight is not None, sequential=sequential,
         max_result_bytes=max_result_bytes, max_held_rows=min(MAX_HELD_ROWS, table.memory_budget // BYTES_PER_HELD_ROW),
-        records=records, layout=RecordLayout(encoder.dtype, encoder.first, real, threads), report_pass=report_pass,
+        records=records, report_pass=report_pass, score_edges=encoder.quartiles,
+        layout=RecordLayout(encoder.dtype, encoder.first, real, threads, cluster_first=encoder.cluster_first),
         grid=grid, ratios=(1.0,) * len(targets),
     )  # fmt: skip
     return facts, columns, _compare_weights(rows) if rows.weighted and not real else rows

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 OVERALL = "all rows"
 MAX_THIN_LEVELS = 1000  # a column with more levels below min_rows has them counted, not listed
 MAX_DISTINCT_DAYS = 1 << 20
+SCORE_GROUPS = 4  # of similar scores, in which clusters may have errors of opposite sign
 T = TypeVar("T")
 MAX_DEPTH = 3
 MAX_UNCOUNTED_CELLS = 200_000  # up to here all cells are tallied at once; beyond, those with enough rows are found first
@@ -269,6 +270,14 @@ class AuditRows(ABC):
     max_held_rows: float = math.inf  # whose scores may be held at once
     ratios: tuple[float, ...] = ()  # of the weights of outcomes 1 and 0, per audited score
     heaviest: float = 1.0  # the largest weight of a row
+    score_edges: tuple[FloatArray, ...] = ()  # per audited score, edges of groups of similar scores; empty without clusters
+
+    @abstractmethod
+    def map_clusters(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:
+        """Call ``work`` on every partition of whole clusters, in cluster order; return the sum per audited score.
+
+        The ``step`` of a row is the number of its cluster in the partition.
+        """
 
     @abstractmethod
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:
@@ -318,9 +327,14 @@ class MemoryRows(AuditRows):
             )  # fmt: skip
         return cls(
             targets=target_labels(table.schema), rows=len(table), real=real, weighted=weighted, chunks=chunks,
-            clusters=clusters, ratios=tuple(chunk.rows.ratio for chunk in chunks),
+            clusters=clusters, score_edges=tuple(score_quartiles(chunk.rows.p) for chunk in clusters),
+            ratios=tuple(chunk.rows.ratio for chunk in chunks),
             heaviest=float(table.weight.max(initial=0.0)) if table.weight is not None else 1.0,
         )  # fmt: skip
+
+    def map_clusters(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:  # noqa: ARG002
+        """Call ``work`` on the rows of every audited score, in cluster order; return the results."""
+        return [work(ScorePartition(target, 0, (chunk,))) for target, chunk in enumerate(self.clusters)]
 
     def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:  # noqa: ARG002
         """Call ``work`` on the rows of every audited score; return the results."""
@@ -332,6 +346,14 @@ def require_outcome(outcome: object) -> None:
     if outcome is None:
         hint, example = "name its column: {outcome}", {"outcome": "y"}
         raise ArgumentError("an audit needs the outcome", hint, parameter="outcome", settings=example)
+
+
+def score_quartiles(p: FloatArray) -> FloatArray:
+    """Return the scores that separate groups of similar scores: quartiles, equal scores being in one group."""
+    if not len(p):
+        return np.empty(0)
+    ranks = (np.arange(1, SCORE_GROUPS) * len(p)) // SCORE_GROUPS
+    return np.asarray(np.partition(p, ranks)[ranks])
 
 
 def target_labels(schema: Schema) -> tuple[str, ...]:

@@ -125,8 +125,8 @@ def as_cluster_frame(data: Any) -> ClusterFrame:
 def open_partitions(data: Any, **options: Any) -> AbstractContextManager[PartitionedTable]:
     """Open rows in partitions: those of a Scan, which has its own memory budget, or those of a Spark or Dask DataFrame.
 
-    ``options`` are the roles, as `trueup.data.frame.read` takes them (outcome, prediction and weight are column names),
-    and those of `open_cluster_frame`.
+    ``options`` are the roles, as `trueup.data.frame.read` takes them (outcome, prediction, weight and cluster are names of
+    columns), and those of `open_cluster_frame`.
     """
     if engine_of(data) == "scan":
         from trueup.cluster.files import open_scan_partitions
@@ -170,7 +170,8 @@ class PartitionReader:
         columns = {name: np.empty(0, dtype) for name, dtype in dtypes.items()}
         scores = np.empty((0, len(schema.prediction)) if len(schema.prediction) > 1 else 0)
         outcome, weight = (None if name is None else np.empty(0) for name in (schema.outcome, schema.weight))
-        return Table(schema, columns, scores, outcome, weight)
+        cluster = None if schema.cluster is None else np.empty(0, np.uint64)
+        return Table(schema, columns, scores, outcome, weight, cluster=cluster)
 
 
 @dataclass(frozen=True, eq=False)

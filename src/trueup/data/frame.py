@@ -532,7 +532,7 @@ def read_labelled(
     table = read(
         data, outcome=schema.outcome, prediction=list(schema.prediction) or NO_PREDICTION, weight=schema.weight,
         features=[feature.name for feature in schema.features], task="auto" if schema.classes else schema.task,
-        unlabelled=unlabelled, classes=schema.classes or None, schema=schema, position=position,
+        unlabelled=unlabelled, classes=schema.classes or None, schema=schema, position=position, cluster=schema.cluster,
     )  # fmt: skip
     return replace(table, schema=schema)
 

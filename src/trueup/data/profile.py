@@ -41,11 +41,12 @@ class Roles:
     task: Task
     unlabelled: Any = "error"
     classes: tuple[Any, ...] | None = None
+    cluster: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of all columns that are read."""
-        names = [*self.prediction, self.outcome, self.weight, *self.features]
+        names = [*self.prediction, self.outcome, self.weight, self.cluster, *self.features]
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -60,6 +61,7 @@ def assign_roles(
     categorical: Any = (),
     unlabelled: str = "error",
     classes: Sequence[Any] | None = None,
+    cluster: Any = None,
 ) -> Roles:
     """Assign roles to columns as `trueup.data.frame.read` does, before any row is read."""
     check_choice("task", task, ("auto", "binary", "regression"))
@@ -69,18 +71,18 @@ def assign_roles(
     if prediction is not frame.NO_PREDICTION:
         given = None if prediction is None else [_check_name(name, "prediction") for name in as_tuple(prediction)]
         scores = tuple(map(str, frame.find_scores(source, given)))
-    y, w = (
+    y, w, c = (
         None if name is None else str(source.find(_check_name(name, role), role))
-        for name, role in ((outcome, "outcome"), (weight, "weight"))
+        for name, role in ((outcome, "outcome"), (weight, "weight"), (cluster, "cluster"))
     )
-    frame.check_distinct_roles({"outcome": y, "weight": w}, scores, source)
+    frame.check_distinct_roles({"outcome": y, "weight": w, "cluster": c}, scores, source)
     resolved_task = frame.resolve_task(task, classes, several=len(scores) > 1)
     if classes is not None:
         frame.class_names((), scores, classes)
     as_categories = source.find_all(as_tuple(categorical), "categorical")
-    chosen = tuple(map(str, frame.choose_features(source, features, scores, y, w)))
+    chosen = tuple(map(str, frame.choose_features(source, features, scores, y, w, c)))
     class_tuple = None if classes is None else tuple(classes)
-    return Roles(y, scores, w, chosen, frozenset(map(str, as_categories)), resolved_task, unlabelled, class_tuple)
+    return Roles(y, scores, w, chosen, frozenset(map(str, as_categories)), resolved_task, unlabelled, class_tuple, c)
 
 
 def _check_name(given: Any, role: str) -> str:
@@ -274,4 +276,7 @@ class TableProfile:
                 left_out[name] = reason
             else:
                 features.append(column.feature(name, as_categories=name in roles.categorical, all_kept=all_kept))
-        return Schema(roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes), left_out
+        schema = Schema(
+            roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes, roles.cluster
+        )  # fmt: skip
+        return schema, left_out
