@@ -34,8 +34,8 @@ CELLS: dict[str, dict[str, Any]] = {
     "scores vary within clusters": {"size": 12, "icc": 0.5, "vary": "scores"},
     "segments vary within clusters": {"size": 12, "icc": 0.5, "vary": "segments"},
     "both vary within clusters": {"size": 12, "icc": 1.0, "vary": "scores segments"},
-    "Zipf sizes": {"size": 12, "icc": 0.3, "zipf": True},
-    "Zipf sizes, icc 1": {"size": 12, "icc": 1.0, "zipf": True},
+    "Zipf sizes": {"size": 12, "icc": 0.3, "zipf": True, "rows": 24_000},
+    "Zipf sizes, icc 1": {"size": 12, "icc": 1.0, "zipf": True, "rows": 24_000},
     "2% events, 4 rows": {"size": 4, "icc": 0.3, "prevalence": 0.02},
     "2% events, 12 rows": {"size": 12, "icc": 0.3, "prevalence": 0.02},
     "2% events, 12 rows, icc 1": {"size": 12, "icc": 1.0, "prevalence": 0.02},
@@ -53,13 +53,13 @@ CELLS: dict[str, dict[str, Any]] = {
     "three classes": {"size": 12, "icc": 0.5, "classes": 3},
 }  # fmt: skip
 POWER: dict[str, dict[str, Any]] = {
-    "12 rows, icc 0.1": {"size": 12, "icc": 0.1, "shift": 0.4},
-    "12 rows, icc 0.3": {"size": 12, "icc": 0.3, "shift": 0.55},
-    "4 rows, icc 0.3": {"size": 4, "icc": 0.3, "shift": 0.4},
-    "50 rows, icc 0.1": {"size": 50, "icc": 0.1, "shift": 0.65},
-    "segments vary within clusters": {"size": 12, "icc": 0.5, "vary": "segments", "shift": 0.4},
-    "2% events, 12 rows": {"size": 12, "icc": 0.1, "prevalence": 0.02, "shift": 1.0},
-    "Zipf sizes": {"size": 12, "icc": 0.1, "zipf": True, "shift": 1.2},
+    "12 rows, icc 0.1": {"size": 12, "icc": 0.1, "shift": 0.34},
+    "12 rows, icc 0.3": {"size": 12, "icc": 0.3, "shift": 0.47},
+    "4 rows, icc 0.3": {"size": 4, "icc": 0.3, "shift": 0.34},
+    "50 rows, icc 0.1": {"size": 50, "icc": 0.1, "shift": 0.55},
+    "segments vary within clusters": {"size": 12, "icc": 0.5, "vary": "segments", "shift": 0.34},
+    "2% events, 12 rows": {"size": 12, "icc": 0.1, "prevalence": 0.02, "shift": 0.8},
+    "Zipf sizes": {"size": 12, "icc": 0.1, "zipf": True, "rows": 24_000, "shift": 0.5},
 }  # fmt: skip
 
 

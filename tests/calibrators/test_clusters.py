@@ -5,13 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 
+import duckdb
 import numpy as np
+import pandas as pd
 import pytest
 
 import trueup as tu
+from partitioned import run_threads
 from trueup.calibrators import stopping
 from trueup.calibrators.crossfit import divide_rows, read_clusters
-from trueup.data.folds import assign_clusters, hash_numbers, hash_texts
+from trueup.data import chunks
+from trueup.data.folds import assign_clusters, assign_clusters_by_hash, hash_numbers, hash_texts, text_hash_sql
 from trueup.data.frame import read
 
 SMALL = {"rounds": 2, "trees": 5}
@@ -188,3 +192,58 @@ def test_calibrated_classifiers_accept_clusters():
         tu.CalibratedClassifier(LogisticRegression(), tu.Platt(), cv=own).fit(X, rows["y"], cluster=rows["customer"])
     with pytest.raises(tu.errors.DataError, match="cluster has 3 values for 720 rows"):
         tu.CalibratedClassifier(LogisticRegression(), tu.Platt()).fit(X, rows["y"], cluster=[1, 2, 3])
+
+
+# Rows in files and on a cluster
+
+
+def test_texts_have_the_same_hash_in_files():
+    texts = ["", "a", "customer 12", "é", "x" * 100]
+    listed = ", ".join(f"('{text}')" for text in texts)
+    numbers = [row[0] for row in duckdb.sql(f"SELECT {text_hash_sql('t')} FROM (VALUES {listed}) AS rows(t)").fetchall()]
+    np.testing.assert_array_equal(hash_numbers([np.array(numbers)]), hash_texts(texts))
+
+
+@pytest.mark.parametrize("spelling", [int, str])
+def test_files_give_the_model_of_rows_in_memory(spelling, tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks, "PARTITION_ROWS", 200)
+    monkeypatch.setattr(chunks, "MAX_CHUNK_ROWS", 400)
+    # In memory, folds and buckets as in partitions, which know only their own clusters.
+    monkeypatch.setattr(stopping, "assign_folds", lambda t, count, seed: assign_clusters_by_hash(t.cluster, count, seed))
+    monkeypatch.setattr(stopping, "cluster_numbers", stopping.cluster_buckets)
+    frame = pd.DataFrame(clustered_rows(1, 300, 5, shift=1.5))
+    frame["customer"] = frame["customer"].astype(spelling)
+    frame = frame.sample(frac=1, random_state=0)
+    duckdb.from_df(frame).write_parquet(str(tmp_path / "rows.parquet"))
+    made = [tu.MCGrad("p", ["region"], rounds=1, trees=10) for _ in range(2)]
+    found = made[0].fit(tu.scan(str(tmp_path / "rows.parquet")), "y", cluster="customer")
+    expected = made[1].fit(frame, "y", cluster="customer")
+    assert found.history_.chosen == 1
+    assert found.history_.rounds[1].error == pytest.approx(expected.history_.rounds[1].error)
+    np.testing.assert_allclose(found.predict(frame), expected.predict(frame))
+    assert found.model_.schema.cluster is None
+
+
+def test_workers_add_up_the_gains_of_their_clusters():
+    random = np.random.default_rng(0)
+    cluster, w, d = random.integers(0, 300, 3000), random.lognormal(size=3000), random.normal(0.1, 1.0, 3000)
+    own = [np.flatnonzero(random.integers(0, 3, 3000) == rank) for rank in range(3)]
+    own[0] = np.setdiff1d(np.arange(3000), np.concatenate(own[1:]))
+    gain = lambda communicator: stopping.paired_gain(  # noqa: E731
+        d[own[communicator.rank]], w[own[communicator.rank]], communicator, cluster[own[communicator.rank]]
+    )
+    expected = stopping.paired_gain(d[np.concatenate(own)], w[np.concatenate(own)], cluster=cluster[np.concatenate(own)])
+    for found in run_threads(3, gain):
+        assert found == pytest.approx(expected)
+
+
+def test_sums_over_buckets_of_clusters_estimate_the_same_variance():
+    random = np.random.default_rng(1)
+    cluster = np.repeat(np.arange(20_000), 3)
+    gains = random.normal(size=20_000)[cluster] + random.normal(size=60_000)
+    keys = hash_numbers([cluster.astype(float)])
+    buckets = (keys % np.uint64(stopping.CLUSTER_BUCKETS)).astype(np.int64)
+    exact, bucketed = (stopping.paired_gain(gains, None, cluster=numbers) for numbers in (cluster, buckets))
+    assert bucketed[0] == pytest.approx(exact[0])
+    # The relative standard deviation of a standard error from 4,096 squares is 1 / sqrt(2 * 4096).
+    assert bucketed[1] == pytest.approx(exact[1], rel=4 / math.sqrt(2 * stopping.CLUSTER_BUCKETS))

@@ -90,9 +90,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         }  # fmt: skip
         if self._check_engine(X) is None:
             return self.fit_table(read(X, cluster=cluster, check_identifiers=True, **roles))
-        if cluster is not None:
-            raise ArgumentError("clusters need rows in memory", hint="pass a sample of them", parameter="cluster")
-        with open_partitions(X, **roles) as partitions:
+        with open_partitions(X, cluster=cluster, **roles) as partitions:
             self._fit_partitioned(partitions)
         return self
 

@@ -39,6 +39,7 @@ SHOWN_ROUNDS = 16  # in the repr of a history
 TRAINING_ROWS, CROSS_VALIDATION = "training rows", "cross-validation"
 MIN_ROWS = 10
 HOLDOUT_FOLDS = 1000  # folds that rows are assigned to if a share of them is held out
+CLUSTER_BUCKETS = 4096  # in which workers add up the gains of their clusters
 MAX_MEAN_COUNT = 100  # integer weights of at most this mean are counts of rows
 # A loss is much lower than another if it is by this many standard errors and by this share.
 TRAINED_ERRORS, TRAINED_SHARE = 6.0, 0.1
@@ -411,6 +412,14 @@ def weighted_mean(values: FloatArray, weight: FloatArray | None, communicator: C
     return float(total / mass)
 
 
+def cluster_buckets(table: Table, rows: IntArray) -> IntArray | None:
+    """Return CLUSTER_BUCKETS numbers for the clusters of some rows, the same on every worker; None without clusters.
+
+    Sums over the clusters of a bucket estimate the variance as well as sums over clusters do, as clusters are independent.
+    """
+    return None if table.cluster is None else (table.cluster[rows] % np.uint64(CLUSTER_BUCKETS)).astype(np.int64)
+
+
 def cluster_numbers(table: Table, rows: IntArray | slice = slice(None)) -> IntArray | None:
     """Return the cluster of some rows of a table, numbered from 0; None without clusters."""
     return None if table.cluster is None else np.unique(table.cluster[rows], return_inverse=True)[1].ravel()
@@ -431,8 +440,11 @@ def paired_gain(
     """
     if cluster is not None:
         own = np.ones(len(difference)) if weight is None else weight
-        sizes, totals = (np.bincount(cluster, values).astype(np.float64) for values in (own, own * difference))
-        difference, weight = totals / sizes, sizes
+        length = 0 if communicator is SINGLE_PROCESS else CLUSTER_BUCKETS
+        by_cluster = [np.bincount(cluster, values, length) for values in (own, own * difference)]
+        sizes, totals = communicator.all_reduce_sum(by_cluster)
+        # Every worker has all clusters now, and continues alone.
+        difference, weight, communicator = totals[sizes > 0] / sizes[sizes > 0], sizes[sizes > 0], SINGLE_PROCESS
     w = np.empty(0) if weight is None else weight / float(communicator.all_reduce_max([weight.max(initial=0.0)])[0])
     gain = weighted_mean(difference, None if weight is None else w, communicator)
     sums = (float(len(difference)),) * 2 if weight is None else (float(w.sum()), float((w**2).sum()))
@@ -521,9 +533,11 @@ def assign_folds(table: Table, count: int, seed: int) -> IntArray:
 
 
 def row_content(table: Table) -> tuple[list[AnyArray], list[FloatArray]]:
-    """Return the columns that rows are hashed by (features, predictions), and tie-breakers of equal rows: y and weight."""
+    """Return the columns that rows are hashed by (features, predictions), and tie-breakers: outcome, weight, cluster."""
     predictions = [table.prediction] if table.prediction.ndim == 1 else table.prediction.T
     ties = [table.y] if table.weight is None else [table.y, table.weight]
+    if table.cluster is not None:
+        ties.append(table.cluster.view(np.float64))
     return [*table.columns.values(), *predictions], ties
 
 

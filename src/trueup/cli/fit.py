@@ -244,8 +244,6 @@ def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisp
     prediction = rows.find_prediction()
     scan, roles = rows.scan(prediction, feature_lists(arguments), "feature")
     features = roles.pop("by")
-    if roles.pop("cluster") is not None:
-        raise ArgumentError("--cluster needs all rows in memory", hint="leave --memory out")
     with open_scan_partitions(scan, prediction=prediction, features=features, **roles) as partitions:
         if arguments.validation is None:
             check_memory(partitions, make_calibrator(arguments, partitions.schema).stopping)

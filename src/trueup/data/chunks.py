@@ -22,6 +22,7 @@ import numpy as np
 
 from trueup.data import sql as db
 from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, CodedColumn, RawColumn, as_tuple, from_array
+from trueup.data.folds import text_hash_sql
 from trueup.data.frame import RowPosition, check_has_rows, class_names, identifier_reason, read_labelled
 from trueup.data.profile import Roles, assign_roles
 from trueup.data.scan import Files, Scan, file_format, fold_case, is_gzipped, row_memory
@@ -373,14 +374,14 @@ def _describe(reader: ReaderT) -> ReaderT:
 
 
 def _hash_identifiers(reader: ReaderT, name: str) -> ReaderT:
-    """Return the reader with hashes in place of the identifiers of clusters, of which there may be very many.
+    """Return the reader with hashes in place of the texts that identify clusters, of which there may be very many.
 
     52 bits, which a float represents exactly: of a million clusters, two have the same hash once in 10,000 scans.
     """
-    texts, values = dict(reader.texts), dict(reader.values)
-    sql = texts.pop(name) if name in texts else values[name]
-    values[name] = f"CASE WHEN {sql} IS NULL THEN NULL ELSE CAST(hash({sql}) >> 12 AS DOUBLE) END"
-    return replace(reader, texts=texts, values=values)
+    if name not in reader.texts:
+        return reader
+    texts = dict(reader.texts)
+    return replace(reader, values={**reader.values, name: text_hash_sql(texts.pop(name))}, texts=texts)
 
 
 def _find_vocabularies(reader: ScanReader) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:

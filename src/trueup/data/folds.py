@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import md5
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,6 +82,13 @@ def assign_folds_by_hash(
     return (keys % np.uint64(folds)).astype(np.int64)
 
 
+def assign_clusters_by_hash(cluster: UInt64Array, folds: int, seed: int) -> IntArray:
+    """Assign rows to folds by a hash of their cluster alone, the same in every partition."""
+    keys = cluster.copy()
+    _mix(keys, np.full(len(keys), np.uint64(seed)))
+    return (keys % np.uint64(folds)).astype(np.int64)
+
+
 def random_row_keys(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int) -> UInt64Array:
     """Return a pseudo-random number per row, by its content; for unique content it is the same in every partition."""
     keys, order, rank, size = _order_by_content(columns, tie_breakers, seed)
@@ -133,9 +140,14 @@ def _step(folds: int) -> int:
 
 
 def hash_texts(texts: Sequence[str]) -> UInt64Array:
-    """Hash each text to 64 bits, the same in every process."""
-    digests = (blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts)
-    return np.frombuffer(b"".join(digests), np.uint64)
+    """Hash each text, the same in every process, by 52 bits of its MD5, which DuckDB computes as well (`text_hash_sql`)."""
+    digests = (md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()[8:] for text in texts)
+    return hash_numbers([(np.frombuffer(b"".join(digests), "<u8") >> np.uint64(12)).astype(np.float64)])
+
+
+def text_hash_sql(sql: str) -> str:
+    """Return the SQL of a number whose hash by `hash_numbers` is that of a text by `hash_texts`; NULL stays NULL."""
+    return f"CAST(md5_number_lower({sql}) >> 12 AS DOUBLE)"
 
 
 def hash_numbers(columns: Sequence[AnyArray], seed: int = 0) -> UInt64Array:

@@ -45,7 +45,7 @@ class TableSpill:
 
     def add(self, table: Table) -> None:
         """Append the rows of a Table."""
-        every = {"prediction": table.prediction, "outcome": table.outcome, "weight": table.weight}
+        every = {"prediction": table.prediction, "outcome": table.outcome, "weight": table.weight, "cluster": table.cluster}
         every |= {f"column{index}": table.columns[feature.name] for index, feature in enumerate(table.schema.features)}
         arrays = {name: array for name, array in every.items() if array is not None}
         dtypes = {name: (array.dtype.str, array.shape[1] if array.ndim > 1 else 0) for name, array in arrays.items()}
@@ -82,7 +82,7 @@ class TableSpill:
         columns = {feature.name: arrays[f"column{index}"] for index, feature in enumerate(self.schema.features)}
         return Table(
             self.schema, columns, arrays["prediction"], arrays.get("outcome"), arrays.get("weight"),
-            unlabelled=self.unlabelled, weightless=self.weightless, left_out=self.left_out,
+            unlabelled=self.unlabelled, weightless=self.weightless, left_out=self.left_out, cluster=arrays.get("cluster"),
         )  # fmt: skip
 
     def close(self) -> None:

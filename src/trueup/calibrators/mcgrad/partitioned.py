@@ -22,7 +22,7 @@ from trueup.calibrators.mcgrad.estimator import CascadeGrower, MCGrad
 from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
 from trueup.cluster.files import ScanPartitions
 from trueup.data.columns import engine_of
-from trueup.data.folds import assign_folds_by_hash, digest_rows, random_row_keys
+from trueup.data.folds import assign_clusters_by_hash, assign_folds_by_hash, digest_rows, random_row_keys
 from trueup.data.frame import RowSummary
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
@@ -205,7 +205,10 @@ def _fit_round(
     grower = _make_grower(table, sizes, communicator, plan, rounds)
     weight = None if grower.table.weight is None else grower.table.weight[grower.evaluated_rows]
     losses = itertools.islice(grower.losses(), min(len(rounds) + 1, plan.max_rounds) + 1)
-    chosen, evaluations = stopping.choose_rounds(losses, weight, patience=plan.patience, communicator=communicator)
+    chosen, evaluations = stopping.choose_rounds(
+        losses, weight, patience=plan.patience, communicator=communicator,
+        cluster=stopping.cluster_buckets(grower.table, grower.evaluated_rows),
+    )  # fmt: skip
     return grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None, chosen, evaluations
 
 
@@ -265,6 +268,9 @@ class ConcatenatedColumn:
 def _assign_folds(sizes: Sequence[int], table: Table, folds: int, seed: int) -> AnyArray:
     """Return the fold of each row, assigned per partition (``sizes``: its rows), whichever worker has the partition."""
     codes = np.empty(len(table), np.min_scalar_type(folds))
+    if table.cluster is not None:
+        codes[:] = assign_clusters_by_hash(np.asarray(table.cluster), folds, seed)
+        return codes
     for rows, content, ties in _iter_content(table, sizes):
         codes[rows] = assign_folds_by_hash(content, ties, folds, seed)
     return codes
