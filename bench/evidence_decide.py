@@ -9,7 +9,7 @@ from pages import figures, held, table
 
 def deciding() -> list[str]:
     """Assemble the section."""
-    return [*costs(), *curves(), *silence(), *losses()]
+    return [*costs(), *claims(), *curves(), *silence(), *losses()]
 
 
 def costs() -> list[str]:
@@ -49,6 +49,52 @@ def costs() -> list[str]:
         f"The cheapest rule of 1,000,000 rows, relative to the time of one sort: {ratios}.",
         "",
         "`python bench/decide.py`",
+        "",
+    ]
+
+
+def claims() -> list[str]:
+    """Show intervals of shifted scores, verdicts on equally good scores, and selected gains."""
+    found = figures("claims")
+    measures = list(found["shift"][0]["held"])
+    shifted = [
+        [f"{cell['shift']:g}", cell["scores"],
+         *(f"{cell['held'][name]:.3f} ({cell['one stratum'][name]:.3f})" for name in measures)]
+        for cell in found["shift"]
+    ]  # fmt: skip
+    equal = [
+        [f"{cell['rows']:,}", f"{cell['prevalence']:.2f}", f"{cell['verdict']:.3f}", f"{cell['pointwise']:.3f}"]
+        for cell in found["equal"]
+    ]
+    selected = [
+        [cell["method"], f"{cell['rows']:,}", f"{cell['size']:g}", f"{cell['kept']:.2f}", f"{cell['reported']:.2f}",
+         f"{cell['shrunken']:.2f}", f"{cell['new']:.2f} ({cell['error']:.2f})"]
+        for cell in found["selected"]
+    ]  # fmt: skip
+    return [
+        "## If the scores shift, if scores are equally good, and what a fit gains on new rows",
+        "",
+        f"{found['repetitions']:,} simulations per line.",
+        "",
+        *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
+        "",
+        "Scores of 5,000 rows without labels are shifted by so many standard deviations from those of 2,000 labelled rows. "
+        "How often 90% intervals hold; in brackets with one stratum of scores, that is without post-stratification.",
+        "",
+        *table(["shift", "scores", *measures], shifted),
+        "",
+        "Two scores with errors of the same distribution: how often the verdict of `decision_curve` at 90% says that they "
+        "differ, and how often some pointwise interval of the 99 does.",
+        "",
+        *table(["rows", "prevalence", "verdict", "some pointwise interval"], equal),
+        "",
+        "Fits on few rows with planted errors of so many logits, a fifth of the simulations: of the fits that kept "
+        "something, the mean gain that is reported, the shrunken one, and that on new rows with its standard error, in "
+        "thousandths of the loss (squared error for `DepthTwo`).",
+        "",
+        *table(["method", "rows", "logits", "kept", "reported", "shrunken", "new rows"], selected),
+        "",
+        "`python bench/claims.py`",
         "",
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +49,7 @@ class Gain(NamedTuple):
     """A net benefit, or a difference of two, at each threshold: estimates and limits.
 
     ``low`` and ``high`` are pointwise: they hold at one threshold that was fixed in advance. ``band_low`` and ``band_high``
-    hold at all thresholds, and for all advantages and differences of the curve, at once.
+    hold at all thresholds at once: those of the advantages of all predictions together, and those of all differences.
     """
 
     estimate: FloatArray
@@ -80,7 +80,8 @@ class DecisionCurve(Result):
     rows : float
         Number of rows, or their total weight.
     level : float
-        Coverage probability of each pointwise interval; and of all limits ``band_low`` and ``band_high`` together.
+        Coverage probability of each pointwise interval, of the limits ``band_low`` and ``band_high`` of all advantages
+        together, and of those of all differences together.
     target : {"rows", "population"}
         What the intervals are for: these rows, or the population that they come from.
     half_widths : mapping of str to ndarray
@@ -125,7 +126,8 @@ class DecisionCurve(Result):
     def verdict(self) -> str:
         """One sentence: the thresholds where acting on a score is significantly better or worse than the alternatives.
 
-        It uses the simultaneous limits: the chance of any false statement is at most 1 - ``level``.
+        It uses simultaneous limits: the chance of any false statement about differences is at most 1 - ``level``, and
+        likewise about advantages over acting on all or none.
         """
         first = next(iter(self.benefit))
         if not self.difference:
@@ -220,8 +222,9 @@ def decision_curve(
         At least 0, below 1. By default 0.01, 0.02, ..., 0.99.
     weight : array-like, shape (n,), optional
     level : float
-        Coverage probability of each interval by itself, and of all limits of the verdict together: two equally good scores
-        differ somewhere with probability 1 - ``level`` at most. If a threshold is fixed in advance, pass it alone.
+        Coverage probability of each interval by itself, and of the limits of the verdict at all thresholds: two equally
+        good scores differ somewhere with probability 1 - ``level`` at most. If a threshold is fixed in
+        advance, pass it alone.
     target : {"rows", "population"}, optional
         What the intervals are for. With outcomes the benefit of these rows is known, and intervals are for the population.
         Without outcomes the default is "rows".
@@ -332,7 +335,7 @@ def _compare(
     With d the difference of a row, D its mean, W the total weight and V a bound on sum w^2 (d - D)^2 that holds for few
     events (`metrics.inference.likely_root`), the interval is D +- z sqrt(V) / W. The mean is overestimated if no large loss
     was observed and underestimated if no large gain was, so each side allows for the ``reach`` of a row on that side: the
-    smallest and the largest possible difference. For simultaneous limits z is ``critical`` (see `_critical_value`).
+    smallest and the largest possible difference. For simultaneous limits z is ``critical`` (see `_critical_values`).
     """
     weight, heaviest, failing = float(rows.w.sum()), float(rows.w.max()), (1 - level) / 2
     mean = (first[0] - second[0]) / weight
@@ -353,16 +356,16 @@ def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -
     acted = {name: _sum_gains(rows, scores[name].p, t) for name in scores}
     treat_all = everything[0] / weight
     means = [acted[name][0] / weight for name in scores]
-    critical = _critical_value(_realised_noise(scores, t), means, treat_all, t, level)
+    critical = _critical_values(_realised_noise(scores, t), means, treat_all, t, level)
     benefit, advantage, difference = {}, {}, {}
     for name, own in acted.items():
-        benefit[name] = _compare(own, nothing, nothing, rows, (-o, one), level, critical)
-        over_all = _compare(own, everything, own, rows, (-one, o), level, critical)
+        benefit[name] = _compare(own, nothing, nothing, rows, (-o, one), level, critical.advantage)
+        over_all = _compare(own, everything, own, rows, (-one, o), level, critical.advantage)
         advantage[name] = _over_better(over_all, benefit[name], treat_all)
     most = np.maximum(o, 1.0)
     for name in others:
         both = _sum_gains(rows, np.minimum(rows.p, scores[name].p), t)
-        difference[name] = _compare(acted[name], acted[reference], both, rows, (-most, most), level, critical)
+        difference[name] = _compare(acted[name], acted[reference], both, rows, (-most, most), level, critical.difference)
     return DecisionCurve(
         threshold=t,
         benefit={name: gain.estimate for name, gain in benefit.items()},
@@ -380,6 +383,13 @@ def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -
 
 
 # Simultaneous limits
+
+
+class _CriticalValues(NamedTuple):
+    """Standard errors that all advantages, and all differences, of a curve stay within at all thresholds."""
+
+    advantage: float  # of each prediction, over acting on all rows and over acting on none
+    difference: float  # of each later prediction from the first
 
 
 class _RowNoise(NamedTuple):
@@ -426,13 +436,12 @@ def _by_interval(sums: FloatArray) -> FloatArray:
     return np.maximum(-np.diff(sums[:, 1], prepend=sums[0].sum(), append=0.0), 0.0)
 
 
-def _critical_value(
+def _critical_values(
     noise: _RowNoise, means: Sequence[FloatArray], treat_all: FloatArray, t: FloatArray, level: float
-) -> float:
-    """Return how many standard errors all comparisons stay within, at all thresholds at once, with probability ``level``.
+) -> _CriticalValues:
+    """Return how many standard errors comparisons stay within, at all thresholds at once, with probability ``level``.
 
-    The comparisons are of each prediction with acting on all rows and on none, and of later predictions with the first. The
-    noise of their net benefits ``means`` is simulated as normal with the covariance of the rows, over predictions and
+    The noise of the net benefits ``means`` is simulated as normal with the covariance of the rows, over predictions and
     thresholds (the multiplier bootstrap of a maximum: Chernozhukov, Chetverikov & Kato 2013). Of very many thresholds, some
     are simulated.
     """
@@ -455,10 +464,16 @@ def _critical_value(
         root = vectors * np.sqrt(np.maximum(values, 0.0))
     draws = np.random.default_rng(0).normal(size=(DRAWS, len(scale))) @ root.T * scale
     *own, of_all = np.split(draws, len(benefits), axis=1)
-    largest = np.zeros(DRAWS)
     with_all, with_first = ([gain - other for gain in gains] for gains, other in ((own, of_all), (own[1:], own[0])))
-    for own_gain, difference in zip([*own, *own, *own[1:]], [*own, *with_all, *with_first], strict=True):
-        own_spread, spread = (np.sqrt(np.mean(errors**2, axis=0)) for errors in (own_gain, difference))
+    advantages = zip([*own, *own], [*own, *with_all], strict=True)
+    return _CriticalValues(*(_upper_limit(pairs, level) for pairs in (advantages, zip(own[1:], with_first, strict=True))))
+
+
+def _upper_limit(pairs: Iterable[tuple[FloatArray, FloatArray]], level: float) -> float:
+    """Return a limit of the largest difference, in standard errors; ``pairs`` are simulated benefits and differences."""
+    largest = np.zeros(DRAWS)
+    for own, difference in pairs:
+        own_spread, spread = (np.sqrt(np.mean(errors**2, axis=0)) for errors in (own, difference))
         varies = (spread > 0) & (spread > NO_DIFFERENCE * own_spread)
         sizes = np.abs(difference)[:, varies] / spread[varies]
         largest = np.maximum(largest, sizes.max(axis=1, initial=0.0))
@@ -516,8 +531,8 @@ def _expected_curve(name: str, segments: Sequence[SegmentSums], t: FloatArray, i
     over_none, over_all = (compute_interval(segments, *amounts, inputs, ends) for amounts in comparisons)
     treat_all = (over_none.estimate - over_all.estimate) / unit
     noise = _expected_noise(segments, inputs.target)
-    critical = _critical_value(noise, [over_none.estimate / unit], treat_all, t, inputs.level)
-    bands = (compute_interval(segments, *amounts, inputs, ends, z=critical) for amounts in comparisons)
+    critical = _critical_values(noise, [over_none.estimate / unit], treat_all, t, inputs.level)
+    bands = (compute_interval(segments, *amounts, inputs, ends, z=critical.advantage) for amounts in comparisons)
     benefit, margin = (
         Gain(*(side / unit for side in (*interval[:3], *band[1:3])))
         for interval, band in zip((over_none, over_all), bands, strict=True)

@@ -43,7 +43,7 @@ SIGNIFICANT = 1.96  # standard errors that a difference must exceed
 MAX_STRETCHES = 3  # of thresholds, in a sentence
 BEST = (
     f"A strategy is called best if it exceeds both others by more than {SIGNIFICANT} standard errors of the paired "
-    "difference."
+    "difference at that threshold: pointwise, not for all thresholds at once."
 )
 NO_BEST = "The rows are weighted, so the standard errors of the differences are unknown: no strategy is called best."
 
