@@ -11,6 +11,7 @@ Power: an error is planted in one segment; the oracle is the same test with the 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -22,7 +23,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 import trueup as tu
-from common import check, save, seconds
+from common import RESULTS, check, save, seconds
 from trueup.audits import clusters
 
 ROWS = 6000
@@ -51,6 +52,10 @@ CELLS: dict[str, dict[str, Any]] = {
     "100 clusters of 60": {"size": 60, "icc": 0.3},
     "30 clusters of 200": {"size": 200, "icc": 0.1},
     "three classes": {"size": 12, "icc": 0.5, "classes": 3},
+    **{f"amounts: {kind}, 12 rows, factor {spread}": {"amounts": kind, "size": 12, "spread": spread}
+       for kind in ("gamma", "lognormal", "poisson", "claims") for spread in (0.3, 1.0)},
+    "amounts: copies": {"amounts": "copies", "size": 8, "spread": 0.0},
+    "amounts: gamma, 50 rows, factor 0.5": {"amounts": "gamma", "size": 50, "spread": 0.5},
 }  # fmt: skip
 POWER: dict[str, dict[str, Any]] = {
     "12 rows, icc 0.1": {"size": 12, "icc": 0.1, "shift": 0.34},
@@ -110,11 +115,31 @@ def data(
     return found
 
 
+def draw_amounts(seed: int, size: int, amounts: str, spread: float) -> dict[str, Any]:
+    """Draw real outcomes with the prediction as their mean, and a lognormal factor shared by the rows of a cluster."""
+    random = np.random.default_rng([seed, 13])
+    count = ROWS // size
+    cluster = np.repeat(np.arange(count), size)
+    p = np.exp(0.5 * random.normal(size=count)[cluster] + 0.2 * random.normal(size=len(cluster)) * (amounts != "copies"))
+    mean = p * np.exp(spread * random.normal(size=count) - spread**2 / 2)[cluster]
+    n = len(p)
+    y = {
+        "gamma": mean * random.gamma(2.0, 0.5, n), "lognormal": mean * random.lognormal(-0.5, 1.0, n),
+        "poisson": random.poisson(mean * 0.5) / 0.5, "copies": mean * random.gamma(2.0, 0.5, count)[cluster],
+        "claims": np.where(random.random(n) < 0.1, mean * random.exponential(10.0, n), 0.0),
+    }[amounts]  # fmt: skip
+    found: dict[str, Any] = {"customer": cluster, "prediction": p, "outcome": y}
+    for column, width in enumerate(LEVELS):
+        found[f"f{column}"] = np.array(list("abcd"))[random.integers(0, width, count)[cluster]]
+    return found
+
+
 def audit(columns: dict[str, Any], *, clustered: bool = True) -> tu.Audit:
     """Audit one population with or without its clusters."""
     roles: dict[str, Any] = {**ROLES, "weight": "weight" if "weight" in columns else None}
     if "p0" in columns:
         roles["prediction"] = [name for name in columns if name.startswith("p")]
+    roles["task"] = "auto" if "p0" in columns or columns["outcome"].max() == 1 else "regression"
     columns = columns if clustered else {name: column for name, column in columns.items() if name != "customer"}
     return tu.audit(columns, **roles, cluster="customer" if clustered else None, threads=1)
 
@@ -122,7 +147,7 @@ def audit(columns: dict[str, Any], *, clustered: bool = True) -> tu.Audit:
 def alarm(task: tuple[str, int]) -> dict[str, Any]:
     """Audit one calibrated population in both ways."""
     cell, seed = task
-    columns = data(seed, **CELLS[cell])
+    columns = (draw_amounts if "amounts" in CELLS[cell] else data)(seed, **CELLS[cell])
     found = audit(columns)
     few = int((~found.columns["testable"] & (found.columns["n"] >= found.settings.min_rows)).sum())
     tested = found.columns["testable"]
@@ -152,7 +177,7 @@ def power(task: tuple[str, int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def no_floor(_: clusters.ClusterEffects, tally: Any) -> Any:
+def no_floor(_: clusters.ClusterEffects, tally: Any, noise: Any = None) -> Any:  # noqa: ARG001
     """Skip the own check of segments."""
     return np.zeros(len(tally))
 
@@ -180,12 +205,14 @@ def cost() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=400)
-    parser.add_argument("--cells", nargs="*", help="names of cells; by default all, and power and cost")
+    parser.add_argument("--cells", nargs="*", help="parts of the names of cells; by default all, and power and cost")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
     chosen = CELLS if given.cells is None else [cell for cell in CELLS if any(part in cell for part in given.cells)]
     bar = 0.05 + 2 * math.sqrt(0.05 * 0.95 / given.repetitions)
     figures: dict[str, Any] = {"repetitions": given.repetitions, "alarms": {}, "power": {}}
+    if given.cells is not None and (RESULTS / "clusters.json").exists():  # other figures stay as they are
+        figures = json.loads((RESULTS / "clusters.json").read_text())
     with ProcessPoolExecutor(given.processes) as pool:
         for cell in chosen:
             results = list(pool.map(alarm, [(cell, seed) for seed in range(given.repetitions)], chunksize=10))
@@ -200,7 +227,7 @@ def main() -> None:
             figures["power"][cell] = means
     if given.cells is None:
         figures["cost"] = cost()
-        save("clusters", figures)
+    save("clusters", figures)
 
 
 if __name__ == "__main__":

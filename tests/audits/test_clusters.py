@@ -63,7 +63,8 @@ def pair_sums_twin(segment, cluster, u, t, w, count):
 def pair_sums(segment, cluster, e, p, w, count):
     state = np.zeros((count, pairs.COLUMNS))
     state[:, pairs.LAST] = -1
-    pairs.add_pairs(segment.astype(np.int32), cluster.astype(np.int32), e, p, w, state)
+    t = np.sqrt(p * (1 - p)) * (1 if w is None else w)
+    pairs.add_pairs(segment.astype(np.int32), cluster.astype(np.int32), e, t, w, state)
     pairs.close_pairs(state)
     return state[:, :5]
 
@@ -259,16 +260,11 @@ def test_the_cluster_is_neither_a_segment_column_nor_another_role():
         tu.audit(rows, **ROLES, cluster="p")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"adjust": "max"}, "adjust='max' draws rows independently, and cannot be used with clusters"),
-        ({"task": "regression"}, "clusters of real outcomes cannot be tested"),
-    ],
-)
-def test_what_clusters_do_not_support_is_an_error(options, message):
-    with pytest.raises(tu.errors.ArgumentError, match=message):
-        tu.audit(clustered_rows(1), **ROLES, cluster="customer", **options)
+def test_draws_of_independent_rows_are_refused():
+    with pytest.raises(
+        tu.errors.ArgumentError, match="adjust='max' draws rows independently, and cannot be used with clusters"
+    ):
+        tu.audit(clustered_rows(1), **ROLES, cluster="customer", adjust="max")
 
 
 def test_large_integers_are_distinct_identifiers():
@@ -338,6 +334,56 @@ def test_errors_in_clusters_are_found():
         for seed in range(20)
     ]
     assert np.mean(np.array(found) <= 0.05) >= 0.9
+
+
+# Real outcomes
+
+
+def clustered_amounts(seed, clusters=250, size=8, kind="gamma", spread=0.6, shift=1.0):
+    """Draw amounts whose mean is the prediction, with a factor shared by the rows of a cluster.
+
+    Outcomes are ``shift`` times as large where region is "a".
+    """
+    random = np.random.default_rng([seed, 8])
+    cluster = np.repeat(np.arange(clusters), size)
+    p = np.exp(0.5 * random.normal(size=clusters)[cluster] + 0.2 * random.normal(size=len(cluster)))
+    columns = {name: np.array(list("abcd"))[random.integers(0, 4, clusters)[cluster]] for name in ("region", "device")}
+    mean = p * np.where(columns["region"] == "a", shift, 1.0)
+    mean = mean * np.exp(spread * random.normal(size=clusters) - spread**2 / 2)[cluster]
+    y = random.poisson(mean).astype(float) if kind == "poisson" else mean * random.gamma(2.0, 0.5, len(p))
+    return {"y": y, "p": p, "customer": cluster, **columns}
+
+
+@pytest.mark.parametrize("options", [{"task": "regression"}, {"family": "gamma"}])
+def test_clusters_of_one_row_change_no_audit_of_real_outcomes(options):
+    rows = without_clusters(clustered_amounts(1, 3000, 1, shift=1.3))
+    plain, one = (tu.audit(rows, **ROLES, **options, cluster=cluster) for cluster in (None, np.arange(3000)))
+    assert plain.miscalibrated
+    for name, column in plain.columns.items():
+        np.testing.assert_array_equal(one.columns[name], column)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("gamma", {"task": "regression"}), ("poisson", {"task": "regression"}), ("poisson", {"family": "poisson"})],
+)
+def test_audits_of_calibrated_amounts_in_clusters_are_false_alarms_in_5_percent_at_most(kind, options):
+    alarms = {"customer": [], None: []}
+    for seed in range(40):
+        rows = clustered_amounts(seed, kind=kind)
+        for cluster, found in alarms.items():
+            data = rows if cluster else without_clusters(rows)
+            found.append(tu.audit(data, **ROLES, **options, cluster=cluster, threads=1).miscalibrated)
+    assert np.mean(alarms["customer"]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 40)
+    assert np.mean(alarms[None]) >= 0.4
+
+
+def test_errors_of_amounts_in_clusters_are_found():
+    found = [
+        tu.audit(clustered_amounts(seed, spread=0.3, shift=1.4), **ROLES, task="regression", cluster="customer", threads=1)
+        for seed in range(12)
+    ]
+    assert np.mean([audit["region=a"].p_adjusted <= 0.05 for audit in found]) >= 0.8
 
 
 # The warning of repeated identifiers

@@ -59,6 +59,8 @@ CASES = {
     "clusters": {**ROLES, "by": BY, "cluster": "customer"},
     "clusters, weights": {"outcome": "seen", "prediction": "few", "by": BY[:3], "unlabelled": "drop", "weight": "w",
                           "cluster": "branch"},
+    "clusters, amounts": {"outcome": "amount", "prediction": "prediction", "task": "regression", "by": BY[:2], "weight": "w",
+                          "cluster": "branch"},
     "clusters, classes": {"outcome": "kind", "prediction": ["p_a", "p_b"], "by": ["region"], "cluster": "branch"},
     "soft": {"outcome": "soft", "prediction": "prediction", "by": ["region"], "adjust": "bh", "task": "binary"},
     "classes": {"outcome": "kind", "prediction": ["p_a", "p_b"], "by": ["region", "product"]},

@@ -101,3 +101,18 @@ def test_decide_widens_the_interval(path, capsys):
     assert widths[1] > 1.5 * widths[0]
     assert main([*command[:-4], "--cluster", "customer"]) == 2
     assert "--cluster needs --labelled" in capsys.readouterr().err
+
+
+def test_next_steps_keep_the_cluster(path, capsys):
+    command = ["audit", path, *ROLES, "--cluster", "customer", "--by", "region", "--alpha", "0.9"]
+    assert main(command) == 0
+    assert "--cluster customer" in capsys.readouterr().out
+
+
+def test_two_predictions_have_one_warning(rows, tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    more = {**rows, "q": rows["p"] * 0.99}
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([list(more), *zip(*more.values(), strict=True)])
+    assert main(["audit", str(path), *ROLES, "--against", "q"]) == 0
+    assert capsys.readouterr().err.count("rows with the same 'customer' are not independent") == 1

@@ -108,7 +108,7 @@ def audit(
     cluster : column name or array, optional
         Identifies rows that belong together, such as the rows of one customer. Rows of different clusters are independent;
         rows of one cluster may be correlated, and p-values, intervals and ``mde`` allow for it. Every row needs an
-        identifier. For probabilities.
+        identifier.
     task : {"auto", "binary", "regression"}
         If outcomes are mostly between 0 and 1, pass "regression" for rates, "binary" for labels that are probabilities.
     family : {"poisson", "gamma", "tweedie"}, optional
@@ -188,7 +188,7 @@ def audit(
         require_outcome(outcome)
         _check_partitioned(prediction, segments, sampling, adjust)
         if cluster is not None:
-            check_supported(task, adjust)
+            check_supported(adjust)
         with open_partitions(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task, categorical=categorical,
             unlabelled=unlabelled, classes=classes, cluster=cluster,
@@ -210,7 +210,7 @@ def audit(
     if sampling is not None:
         table = _weight_by_sampling(table, sampling)
     if table.cluster is not None:
-        check_supported(table.schema.task, adjust)
+        check_supported(adjust)
     if threads is None and len(table) <= SINGLE_THREAD_ROWS:
         workers = Workers(1, progress)
     result = _audit_table(table, bins, segments, settings, workers)

@@ -7,7 +7,7 @@ within clusters (Kish 1965), and a second one from the cluster sums of the segme
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
+    from trueup.audits.dispersion import Noise
     from trueup.audits.segments import AuditRows, ScorePartition, SegmentFamily, SortedChunk
 
 MIN_CLUSTERS = 10  # effective; with fewer, neither the variance nor the tail of their sum is known
@@ -60,30 +61,36 @@ class ClusterEffects:
         """Return the effects of the segments with indices ``which``."""
         return ClusterEffects(self.pooled[which], self.own[which], self.effective[which])
 
-    def pvalues(self, tally: Tally) -> FloatArray:
-        """Return the p-value of each segment: the default one with the pooled design effect, and not below `floor`.
+    def pvalues(self, tally: Tally, noise: Noise | None = None) -> FloatArray:
+        """Return the p-value of each segment: the usual one with the pooled design effect, and not below `floor`.
 
-        The cumulants of a sum of v/D terms, each D times as large: variance v D, third cumulant k3 D^2.
+        The cumulants of a sum of v/D terms, each D times as large: variance v D, third cumulant k3 D^2. ``noise`` is the
+        model of the noise of real outcomes.
         """
-        v, k3 = tally.state[:, sums.VARIANCE], tally.state[:, sums.SKEW]
-        rise = tally.state[:, sums.RISE]
-        p = inference.segment_pvalues(tally.span, rise, v * self.pooled, k3 * self.pooled**2)
-        return np.maximum(p, self.floor(tally))
+        stretched = inflate(tally, self.pooled)
+        if noise is not None:
+            p = noise.pvalues(stretched)
+        else:
+            state = stretched.state
+            p = inference.segment_pvalues(tally.span, *(state[:, at] for at in (sums.RISE, sums.VARIANCE, sums.SKEW)))
+        return np.maximum(p, self.floor(tally, noise))
 
-    def floor(self, tally: Tally) -> FloatArray:
-        """Return the lowest p-value of each segment: the Brownian limit with its own design effect, if that is larger."""
+    def floor(self, tally: Tally, noise: Noise | None = None) -> FloatArray:
+        """Return the lowest p-value of each segment: the Brownian limit with its own design effect, if that is larger.
+
+        Where real outcomes are higher than predicted, their own variance is divided by ``noise.allowance``.
+        """
         out = np.zeros(len(tally))
-        larger = self.own > self.pooled
-        scale = np.sqrt(tally.state[larger, sums.VARIANCE] * self.own[larger])
-        out[larger] = inference.limit_pvalues(tally.span[larger] / scale)
+        larger = np.flatnonzero(self.own > self.pooled)
+        variance = tally.state[larger, sums.VARIANCE] * self.own[larger]
+        if noise is not None:
+            variance = variance / noise.allowance(tally.take(larger))
+        out[larger] = inference.limit_pvalues(tally.span[larger] / np.sqrt(variance))
         return out
 
 
-def check_supported(task: str, adjust: str) -> None:
-    """Raise if clusters cannot be combined with this task or adjustment."""
-    if task == "regression":
-        hint = "audit one row per cluster: the mean outcome and the mean prediction"
-        raise ArgumentError("clusters of real outcomes cannot be tested", hint, parameter="cluster")
+def check_supported(adjust: str) -> None:
+    """Raise if clusters cannot be combined with this adjustment."""
     if adjust == "max":
         reason = "draws rows independently, and cannot be used with clusters"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
@@ -108,7 +115,8 @@ def cluster_effects(rows: AuditRows, families: Sequence[SegmentFamily]) -> Clust
         wanted = [
             [(block.columns, block.codes) for block in family.blocks[batch[0] : batch[-1] + 1]] for family in families
         ]
-        found = rows.map_clusters(partial(_pair_pass, wanted, rows.score_edges), _add_pairs)
+        noises = [family.noise for family in families]
+        found = rows.map_clusters(partial(_pair_pass, wanted, rows.score_edges, noises), _add_pairs)
         for target, more in enumerate(found):
             states[target] += more.blocks
     effects = [
@@ -125,6 +133,8 @@ def inflate(tally: Tally, design: FloatArray) -> Tally:
     state, weights = tally.state.copy(), tally.weights.copy()
     state[:, sums.VARIANCE] *= design
     state[:, sums.SKEW] *= design**2
+    if tally.real:
+        state[:, [sums.WITHIN, sums.BETWEEN]] *= design[:, None]
     weights[:, [sums.WEIGHT2, sums.SQUARES]] *= design[:, None]
     weights[:, sums.FOURTHS] *= design**2
     return Tally(tally.rows, state, weights, tally.real)
@@ -140,13 +150,17 @@ def _effects(state: FloatArray, near: FloatArray, family: SegmentFamily) -> Clus
         effective = (v + excess) ** 2 / fourth
         mean = tally.residual / weight
         squares = state[:, pairs.PAIR_U] - 2 * mean * state[:, pairs.PAIR_UW] + mean**2 * state[:, pairs.PAIR_W]
+        matters = excess > MIN_EXCESS * v
+        if family.noise is not None:  # the variance of rows is a model, too: the segment itself may have more
+            rows = state[:, pairs.ROW_U] - 2 * mean * state[:, pairs.ROW_UW] + mean**2 * state[:, pairs.ROW_W]
+            squares += np.where(matters, rows - v, 0.0)
         own = 1 + squares * effective / (np.maximum(effective - 1, 0.5) * v)
         pooled = 1 + correlation * excess / v
     known = v > 0  # without variance, rows are certain: clusters change nothing
     return ClusterEffects(
         np.where(known, pooled, 1.0),
         np.where(known, np.maximum(own, 1.0), 1.0),
-        np.where(known & (excess > MIN_EXCESS * v), effective, np.inf),
+        np.where(known & matters, effective, np.inf),
     )
 
 
@@ -165,21 +179,23 @@ def pooled_correlation(*states: FloatArray) -> float:
 
 
 def _pair_pass(
-    wanted: list[list[tuple[tuple[int, ...], Int32Array]]], edges: tuple[FloatArray, ...], partition: ScorePartition
-) -> PairSums:
+    wanted: list[list[tuple[tuple[int, ...], Int32Array]]], edges: tuple[FloatArray, ...],
+    noises: Sequence[Noise | None], partition: ScorePartition,
+) -> PairSums:  # fmt: skip
     """Sum the pairs of one partition of whole clusters; ``wanted`` has the combinations of each audited score."""
     blocks = wanted[partition.target]
     states = [_new_state(len(codes)) for _, codes in blocks]
     near, last = _new_state(SCORE_GROUPS), -1
 
     def add(number: int) -> None:
-        _add_rows(chunk, chunk.segment_of_rows(*blocks[number]), states[number])
+        _add_rows(chunk, deviations, chunk.segment_of_rows(*blocks[number]), states[number])
 
     for chunk in partition.chunks:
         chunk.zeros  # noqa: B018  # computed here, once, and not by every thread at the same time
+        deviations = _deviations(chunk, noises[partition.target])
         Workers(chunk.threads).map(add, range(len(blocks)))
         groups = np.searchsorted(edges[partition.target], chunk.rows.p, side="right").astype(np.int32)
-        _add_rows(chunk, groups, near)
+        _add_rows(chunk, deviations, groups, near)
         last = int(chunk.rows.step[-1]) if len(chunk.rows) else last
     for state in (*states, near):
         pairs.close_pairs(state)
@@ -198,6 +214,21 @@ def _new_state(segments: int) -> FloatArray:
     return state
 
 
-def _add_rows(chunk: SortedChunk, segment: Int32Array, state: FloatArray) -> None:
-    p, w = chunk.rows.null_rows(slice(None))
-    pairs.add_pairs(segment, chunk.rows.step, chunk.rows.e, p, w if len(w) else None, state)
+def _deviations(chunk: SortedChunk, noise: Noise | None) -> FloatArray:
+    """Return the standard deviation of w (y - p) of each row: w sqrt(p(1-p)), or that of the model of real outcomes."""
+    if noise is None:
+        p, w = chunk.rows.null_rows(slice(None))
+        root = np.sqrt(p * (1.0 - p))
+        return root * w if len(w) else root
+    rows, order = chunk.rows, np.argsort(chunk.rows.p, kind="stable")  # the model needs rows in score order
+    ordered = replace(rows, p=rows.p[order], e=rows.e[order], w=rows.w[order] if len(rows.w) else rows.w)
+    variance = noise.apply(replace(chunk, rows=ordered, codes=chunk.codes[:, order])).rows.v
+    assert variance is not None
+    out = np.empty(len(order))
+    out[order] = np.sqrt(variance)
+    return out
+
+
+def _add_rows(chunk: SortedChunk, deviations: FloatArray, segment: Int32Array, state: FloatArray) -> None:
+    rows = chunk.rows
+    pairs.add_pairs(segment, rows.step, rows.e, deviations, rows.w if len(rows.w) else None, state)

@@ -130,11 +130,13 @@ class PooledNoise:
         modelled = inference.segment_pvalues(x, state[:, sums.RISE], state[:, sums.VARIANCE], state[:, sums.SKEW])
         d = difference_variance(tally)
         with np.errstate(invalid="ignore", divide="ignore"):
-            rises = (state[:, sums.RISE] >= x * (1.0 - 1e-9)) & (tally.expected > 0)
-            h = np.where(rises, np.maximum(1.0, 1.0 + tally.residual / tally.expected), 1.0) ** self.slope
-            own = inference.limit_pvalues(np.where(d > 0, x * np.sqrt(h / d), 0.0))
+            own = inference.limit_pvalues(np.where(d > 0, x * np.sqrt(self.allowance(tally) / d), 0.0))
         own[d == 0] = np.where(x[d == 0] > 0, 0.0, 1.0)
         return np.maximum(modelled, own)
+
+    def allowance(self, tally: Tally) -> FloatArray:
+        """Return h = max(1, observed / expected)^slope of each segment whose differences rise: the excess of its noise."""
+        return mean_ratio(tally) ** self.slope
 
     def detectable(self, tally: Tally, level: float) -> FloatArray:
         """Return the smallest range whose p-value is at most ``level``, in the direction of the skewness."""
@@ -179,6 +181,10 @@ class FamilyNoise:
         w = rows.w if len(rows.w) else 1.0
         k3 = self.skewness_factor * q * phi**2 * w * rows.p ** (2.0 * q - 1.0)
         return replace(chunk, rows=replace(rows, v=phi * w * rows.p**q, k3=k3))
+
+    def allowance(self, tally: Tally) -> FloatArray:
+        """Return max(1, observed / expected)^power of each segment whose differences rise: the excess of its noise."""
+        return mean_ratio(tally) ** self.power
 
     def deviation(self, tally: Tally) -> FloatArray:
         """Return sd(sum w (y - p)) of each segment."""
@@ -331,6 +337,13 @@ def _check_family(family: str, power: float, totals: FamilyTotals) -> None:
         hint = "use {family}, or audit the rows with positive outcomes only"
         message = f"family {family!r} with variance power {power:g} needs positive outcomes; {totals.zeros:,} are 0"
         raise DataError(message, hint, parameter="family", settings={"family": "tweedie"})
+
+
+def mean_ratio(tally: Tally) -> FloatArray:
+    """Return max(1, observed / expected) of each segment whose differences rise, else 1."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rises = (tally.state[:, sums.RISE] >= tally.span * (1.0 - 1e-9)) & (tally.expected > 0)
+        return np.where(rises, np.maximum(1.0, 1.0 + tally.residual / tally.expected), 1.0)
 
 
 def difference_variance(tally: Tally) -> FloatArray:

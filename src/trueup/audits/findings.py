@@ -83,7 +83,8 @@ def compute_findings(
     p = columns["p_value"]
     if effects is not None:
         tally = concatenate_tallies([block.tally for family in families for block in family.blocks])
-        p[:] = np.where(effects.few, 1.0, effects.pvalues(tally))  # too few clusters: in the family, never rejected
+        # Segments with too few clusters are in the family, and never rejected.
+        p[:] = np.where(effects.few, 1.0, effects.pvalues(tally, families[0].noise))
         columns["design_effect"] = effects.design.copy()  # it is sorted in place
     p[~testable] = np.nan
     adjusted = np.full(len(p), np.nan)
@@ -154,7 +155,8 @@ def segment_numbers(
     ``design`` the design effect of each segment (None: 1).
     """
     if family.noise is not None:
-        columns = _real_numbers(family.noise, concatenate_tallies([block.tally for block in family.blocks]), levels, alpha)
+        tallies = concatenate_tallies([block.tally for block in family.blocks])
+        columns = _real_numbers(family.noise, tallies if design is None else inflate(tallies, design), levels, alpha)
         return np.vstack([columns[name] for name in tails.FINDINGS])
     out = np.empty((len(tails.FINDINGS), len(family)))
     normal = inference.normal_quantile(alpha)
@@ -324,8 +326,18 @@ def _curves(
             offsets.update(zip(numbers[1:], totals, strict=False))
     cells, shown = np.concatenate(rows.map_reduce(curves, np.add)), np.concatenate(own_ranks)
     if design is not None:
-        cells[:, :, sums.CURVE_WEIGHT2] *= design[order[shown], None]
+        _widen_curves(cells, design[order[shown], None])
     return curves_from_sums(shown.tolist(), cells, alpha=settings.alpha, real=families[0].real)
+
+
+def _widen_curves(cells: FloatArray, design: FloatArray) -> None:
+    """Multiply, in place, the variances of the bins of curves by the design effect of their segment."""
+    cells[:, :, sums.CURVE_WEIGHT2] *= design
+    mean_square = cells[:, :, sums.CURVE_RESIDUAL] ** 2 / np.maximum(cells[:, :, sums.CURVE_ROWS], 1)
+    spread = cells[:, :, sums.CURVE_RESIDUAL2] - mean_square
+    cells[:, :, sums.CURVE_RESIDUAL2] = np.where(
+        design == 1, cells[:, :, sums.CURVE_RESIDUAL2], mean_square + design * spread
+    )
 
 
 def _curve_pass(

@@ -168,7 +168,7 @@ def cluster_lines(audit: Audit) -> list[str]:
         f"{number(audit.overall.design_effect or 1.0, 2)} over all rows{largest}"
     ]
     few = int((~audit.columns["testable"] & (audit.columns["n"] >= min_tested_rows(audit))).sum())
-    if few:
+    if few and not audit.untestable:
         has = " has" if few == 1 else "s have"
         lines.append(f"not tested: {few:,} segment{has} too few clusters (counted among the tests)")
     return lines

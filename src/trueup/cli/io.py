@@ -106,7 +106,12 @@ class InputRows:
         data = self.read(None if by is None else [*taken, *by], roles["categorical"], roles["outcome"])
         if by is None and getattr(self._arguments, "against", None):  # neither of the predictions forms segments
             by = _columns_without_role(data, taken)
-        return lambda prediction: read(data, prediction=prediction, features=by, check_identifiers=True, **roles)
+
+        def make_table(prediction: list[str]) -> Table:
+            is_first = prediction == predictions[: len(prediction)]  # of two that are compared: one warning is enough
+            return read(data, prediction=prediction, features=by, check_identifiers=is_first, **roles)
+
+        return make_table
 
     def scan(self, predictions: list[str], features: Sequence[str] | None, role: str) -> tuple[Scan, dict[str, Any]]:
         """Return a scan that reads the rows in chunks, and the roles of its columns except the prediction."""

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 OPTION_NAMES = {"random_state": "seed", "name": "as"}  # parameters whose option has another name
 COMMA_LISTS = {"against", "by", "categorical", "classes", "features", "prediction"}
 DEFAULTS = (("task", "auto"), ("unlabelled", "error"), ("level", 0.9), ("target", "rows"))
-ROLES = ("outcome", "positive", "prediction", "classes", "weight", "task", "unlabelled")
+ROLES = ("outcome", "positive", "prediction", "classes", "weight", "cluster", "task", "unlabelled")
 DECISION_SETTINGS = (
     "cost_fn", "cost_fp", "cost_tp", "cost_tn", "action", "capacity", "fixed_cost", "weight", "by", "depth", "bins",
-    "categorical", "level", "target",
+    "categorical", "level", "target", "cluster",
 )  # fmt: skip
 PICTURES = (".svg", ".png", ".pdf")
 
@@ -116,7 +116,7 @@ def after_fit(arguments: argparse.Namespace, model: Model) -> list[str]:
     if arguments.held_out is not None:
         decide = command(
             "decide", "scored.parquet", prediction=f"{model.schema.prediction[0]}_trueup", cost_fn="X", cost_fp="Y",
-            labelled=arguments.held_out, outcome=arguments.outcome, weight=arguments.weight,
+            labelled=arguments.held_out, outcome=arguments.outcome, weight=arguments.weight, cluster=arguments.cluster,
         )  # fmt: skip
         lines.append(f"  {decide}")
     return [*lines, f"  {command('explain', arguments.output)}"]
@@ -142,7 +142,7 @@ def after_decide(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> l
     """Suggest to correct miscalibrated scores and decide again, or to audit the scores once outcomes are known."""
     if evaluation.miscalibrated and not evaluation.reversed_scores:
         score, corrected = evaluation.prediction, f"{evaluation.prediction}_trueup"
-        columns = _as_given(arguments, ("positive", "weight", "categorical", "unlabelled"))
+        columns = _as_given(arguments, ("positive", "weight", "cluster", "categorical", "unlabelled"))
         features = [feature.name for feature in evaluation.table.schema.features]
         fit = command(
             "fit", *arguments.labelled, outcome=arguments.outcome, prediction=score, features=features or None, **columns,
