@@ -249,7 +249,10 @@ exit codes: 0 success; 1 --fail-if found what it names; 2 invalid input or usage
                 Use("--by", "by default all columns without a role"), Use("--depth", "1, 2 (default) or 3"), "--bins",
                 "--categorical", "--min-rows", "--max-cells",
             ),
-            "test": (Use("--alpha", "0.05 by default"), "--adjust", "--draws", "--seed", "--fail-if", "--tolerance"),
+            "test": (
+                Use("--alpha", "0.05 by default, for one look; use less if audits are repeated"),
+                "--adjust", "--draws", "--seed", "--fail-if", "--tolerance",
+            ),
             "output": (
                 Use("--output", "by its extension: .html a self-contained page, .md a summary, .csv all segments, .json "
                     "all results; may be repeated", changes=LIST),
