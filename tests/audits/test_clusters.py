@@ -386,6 +386,16 @@ def test_errors_of_amounts_in_clusters_are_found():
     assert np.mean([audit["region=a"].p_adjusted <= 0.05 for audit in found]) >= 0.8
 
 
+def test_a_single_cluster_and_a_single_dropped_combination_are_singular():
+    rows = clustered_rows(1, 1, 200)
+    audit = tu.audit(rows, **ROLES, cluster="customer", threads=1)
+    assert "rows are in 1 cluster (by customer)" in repr(audit)
+    assert audit.tested == 0
+    rows = without_clusters(clustered_rows(1, 400))
+    audit = tu.audit(rows, **ROLES, by=["region", "device"], max_cells=10, threads=1)
+    assert "; 1 combination of columns was not tested" in audit.verdict
+
+
 # The warning of repeated identifiers
 
 
@@ -405,6 +415,16 @@ def test_repeated_identifiers_are_named_in_a_warning(spelling, options):
     assert "rows with the same 'customer_id' are not independent" in message
     assert 'cluster="customer_id"' in message
     assert not cluster_warnings(rows, cluster="customer_id")
+
+
+@pytest.mark.parametrize("shape", [(80, 200), (150, 120), (12, 100)])
+def test_columns_named_like_identifiers_may_have_few_values_with_many_rows(shape):
+    rows = clustered_rows(2, *shape, 1.0)
+    (message,) = cluster_warnings(rows)
+    assert 'cluster="customer"' in message
+    assert not cluster_warnings({"foo" if name == "customer" else name: column for name, column in rows.items()})
+    assert not cluster_warnings(clustered_rows(3, *shape, 0.0))
+    assert not cluster_warnings(clustered_rows(2, 9, 200, 1.0))  # an audit with nine clusters would test nothing
 
 
 def test_a_fit_warns_of_repeated_identifiers():

@@ -441,7 +441,7 @@ class Audit:
     schema : Schema
     settings : AuditSettings
     tested : int
-        Number of segments in the family of tests.
+        Number of segments with a p-value. Segments with too few clusters have none, and are in the family of tests, too.
     thin : int
         Number of segments with rows, but fewer than ``min_rows``: they are not tested.
     dropped : tuple of str
@@ -608,7 +608,7 @@ class Audit:
 
     @property
     def tested(self) -> int:
-        """Number of segments in the family of tests."""
+        """Number of segments with a p-value; those with too few clusters count in the family, but not here."""
         return int(self.columns["testable"].sum())
 
     @property

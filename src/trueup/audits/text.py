@@ -73,7 +73,8 @@ def verdict(audit: Audit) -> str:
     count = f"{audit.rejected:,} of {audit.tested:,} segments at {significance_level(audit.settings.alpha)}"
     worst = audit.finding(0)
     worst_text = f"worst {shorten(worst.segment, 200)}: {describe_error(worst)}"
-    ending = f"; {len(audit.dropped):,} combinations of columns were not tested" if audit.dropped else ""
+    were = " of columns was" if len(audit.dropped) == 1 else "s of columns were"
+    ending = f"; {len(audit.dropped):,} combination{were} not tested" if audit.dropped else ""
     ending += "; nearly blind: these are held-out scores of a cross-fit" if audit.cross_fitted else ""
     return f"{start}: {count} ({ADJUSTMENTS[audit.settings.adjust]}), {worst_text}{ending}"
 
@@ -164,7 +165,8 @@ def cluster_lines(audit: Audit) -> list[str]:
     tested = design[audit.columns["testable"]]
     largest = f", at most {number(float(tested.max()), 2)} in a segment" if len(tested) else ""
     lines = [
-        f"rows are in {audit.clusters:,} clusters (by {shorten(str(audit.schema.cluster))}): design effect "
+        f"rows are in {audit.clusters:,} cluster{'' if audit.clusters == 1 else 's'} "
+        f"(by {shorten(str(audit.schema.cluster))}): design effect "
         f"{number(audit.overall.design_effect or 1.0, 2)} over all rows{largest}"
     ]
     few = int((~audit.columns["testable"] & (audit.columns["n"] >= min_tested_rows(audit))).sum())

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from trueup.data.columns import ColumnSource, RawColumn
     from trueup.data.table import Table
 
-# A column of repeated identifiers has at least so many values, each with less than so many rows on average.
-MIN_IDENTIFIERS, MAX_MEAN_ROWS = 100, 100
+# A column of repeated identifiers has at least so many values, each with less than so many rows on average; if its name
+# looks like one, it only needs so many values that an audit with these clusters could test something.
+MIN_IDENTIFIERS, MAX_MEAN_ROWS, MIN_NAMED = 100, 100, 10
 SAMPLE_ROWS, MIN_SAMPLED = 2000, 90  # of so many rows, at least so many have a value of their own
 MIN_SIGMAS, MIN_DESIGN_EFFECT = 5.0, 1.2  # of the correlation of residuals, below which there is no warning
 SCORE_BINS = 20
@@ -59,9 +60,10 @@ def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> None:
     """Warn, once, if rows with the same value of a column have correlated residuals: they are not independent.
 
     Features are examined, and other columns whose names look like identifiers. A column qualifies if it has at least 100
-    values, integers or texts, each with fewer than 100 rows on average, so that few could be a segment.
+    values, integers or texts, each with fewer than 100 rows on average, so that few could be a segment; 10 values with any
+    number of rows suffice if its name looks like an identifier.
     """
-    features = {name: column for name, column in table.columns.items() if _is_candidate(column)}
+    features = {name: column for name, column in table.columns.items() if _is_candidate(column, name)}
     names = [key for key in source.keys if IDENTIFIER_NAME.search(source.label(key))]
     taken = {*table.columns, *table.left_out, *table.schema.prediction, table.schema.outcome, table.schema.weight}
     others = _read_others(source, [key for key in names if source.label(key) not in taken], table)
@@ -72,7 +74,8 @@ def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> None:
     found: list[tuple[float, str, float]] = []
     for name, column in columns.items():
         codes, counts = _count_values(column)
-        if len(counts) >= MIN_IDENTIFIERS and len(codes) < MAX_MEAN_ROWS * len(counts):
+        few_rows_each = len(counts) >= MIN_IDENTIFIERS and len(codes) < MAX_MEAN_ROWS * len(counts)
+        if few_rows_each or (len(counts) >= MIN_NAMED and IDENTIFIER_NAME.search(name)):
             correlation, sigmas = within_correlation(residuals[codes >= 0], codes[codes >= 0], len(counts))
             design = 1 + correlation * float((counts * (counts - 1.0)).sum()) / len(codes)
             if sigmas >= MIN_SIGMAS and design >= MIN_DESIGN_EFFECT:
@@ -102,14 +105,14 @@ def within_correlation(residuals: FloatArray, codes: AnyArray, count: int) -> tu
     return within - between, (within - between) / math.sqrt(2 / pairs + 1 / adjacent)
 
 
-def _is_candidate(column: AnyArray) -> bool:
-    """Return whether some rows of a column of codes or integers suggest that it has many values."""
+def _is_candidate(column: AnyArray, name: str) -> bool:
+    """Return whether some rows of a column of codes or integers suggest that it has enough values for an identifier."""
     sample = column[:: max(1, len(column) // SAMPLE_ROWS)]
     if column.dtype.kind == "f":
         sample = sample[~np.isnan(sample)]
         if (sample != np.floor(sample)).any():
             return False
-    return len(np.unique(sample)) >= MIN_SAMPLED
+    return len(np.unique(sample)) >= (MIN_NAMED if IDENTIFIER_NAME.search(name) else MIN_SAMPLED)
 
 
 def _count_values(column: AnyArray) -> tuple[Int32Array, AnyArray]:
@@ -138,7 +141,7 @@ def _read_others(source: ColumnSource, keys: list[object], table: Table) -> dict
         except TrueupError:
             continue
         column = raw.codes_or_values if table.kept is None else raw.codes_or_values[table.kept]
-        if raw.kind in ("number", "text") and _is_candidate(column):
+        if raw.kind in ("number", "text") and _is_candidate(column, source.label(key)):
             columns[source.label(key)] = column
     return columns
 
