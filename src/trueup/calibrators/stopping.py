@@ -365,7 +365,7 @@ def describe_gain(chosen: int, evaluations: Sequence[tuple[float, float, float]]
 
 def total_shrunken_gain(evaluations: Sequence[tuple[float, float, float]], chosen: int) -> float:
     """Return the gain of ``chosen`` rounds, shrunken; ``evaluations`` are as for `History.of`."""
-    error = math.sqrt(sum(own**2 for _, _, own in evaluations[1 : chosen + 1]))
+    error = math.hypot(*(own for _, _, own in evaluations[1 : chosen + 1]))  # squares could overflow
     return shrink_gain(evaluations[0][0] - evaluations[chosen][0], error, FIRST_ROUND_ERRORS) if chosen else 0.0
 
 
