@@ -46,6 +46,17 @@ def default_pvalue(y, p, w=None):
     return tail_of_sums(span(y, p, w), s, *moments(np.asarray(p, float), w))
 
 
+def weighted_floor(y, p, w=None, design=1.0):
+    """Lowest p-value of a segment of unequal weights: the limit with its observed squares, if these exceed the variance."""
+    if w is None or np.ptp(w) == 0:
+        return 0.0
+    v, _ = moments(np.asarray(p, float), w)
+    c = path(y, p, w)
+    h = max(1.0, np.sum(w * y) / np.sum(w * p)) if np.argmin(c) < np.argmax(c) else 1.0
+    squares = np.sum(w**2 * (y - p) ** 2) / h
+    return range_tail(span(y, p, w) / math.sqrt(squares * design)) if squares > v else 0.0
+
+
 def real_noise(y, p, w=None):
     """Standard deviation of the sum of residuals by successive differences, averaged over all orders within ties."""
     y, p = np.asarray(y, float), np.asarray(p, float)

@@ -14,6 +14,7 @@ from trueup.data.clusters import within_correlation
 from trueup.kernels import clusters as pairs
 from trueup.metrics.inference import limit_pvalues, segment_pvalues
 from trueup.reports.page import csv_lines
+from twins import weighted_floor
 
 ROLES = {"outcome": "y", "prediction": "p"}
 
@@ -125,7 +126,8 @@ def section_twelve_twin(rows, mask, weight=None):
     k3 = (w**3 * (p * (1 - p) * (1 - 2 * p))[mask]).sum()
     one = lambda value: np.array([value])  # noqa: E731
     default = segment_pvalues(one(x), one(rise), one(v * design), one(k3 * design**2))[0]
-    return max(design, own), clusters, max(default, limit_pvalues(one(x / math.sqrt(v * own)))[0])
+    floor = weighted_floor(y[mask], p[mask], None if weight is None else w, design)
+    return max(design, own), clusters, max(default, limit_pvalues(one(x / math.sqrt(v * own)))[0], floor)
 
 
 @pytest.mark.parametrize("varying", [False, True])

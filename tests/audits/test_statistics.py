@@ -188,7 +188,7 @@ def test_a_planted_error_is_found_in_a_sample_as_in_all_rows():
     roles = {"outcome": "y", "prediction": "p"}
     audit = tu.audit(data, **roles, sampling={"positive": 1, "negative": 0.1})
     assert audit.weight_ratio == pytest.approx(0.1)
-    assert "weights depend on the outcome: rows of outcome 1 weigh 0.10 times as much" in repr(audit)
+    assert "weights are associated with the outcome: rows of outcome 1 weigh 0.10 times as much" in repr(audit)
     assert audit["s=a"].p_adjusted < 1e-3
     assert tu.audit({"s": segment, "p": p, "y": y}, **roles)["s=a"].p_adjusted < 1e-3
     same = tu.audit(data | {"w": np.where(y[kept], 1.0, 10.0)}, **roles, by=["s"], weight="w")

@@ -49,13 +49,13 @@ def test_shares_of_a_sample_are_two_numbers(loans_directory, capsys):
     roles = [loans_directory / "loans.csv", "--outcome", "outcome", "--prediction", "prediction"]
     code, out, _ = run(capsys, *roles, "--sampling", "1,0.1")
     assert code == 0
-    assert "weights depend on the outcome: rows of outcome 1 weigh 0.10 times as much as rows of outcome 0" in out
+    assert "weights are associated with the outcome: rows of outcome 1 weigh 0.10 times as much as rows of outcome 0" in out
     code, _, err = run(capsys, *roles, "--sampling", "0.1")
     assert code == 2
     assert "--sampling 0.1 is not two shares" in err
     code, _, err = run(capsys, *roles, "--sampling", "0,1")
     assert code == 2
-    assert "must be a number above 0" in err
+    assert "must be a number at least 1e-09" in err
 
 
 def test_all_columns_without_a_role_form_segments_by_default(loans_directory, capsys):

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import difflib
 import math
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,10 @@ if TYPE_CHECKING:
     from trueup.metrics.reliability import ReliabilityCurve
 
 MAX_CELLS = 2_000_000
+MIN_SAMPLING_RATE = 1e-9
 SINGLE_THREAD_ROWS = 20_000  # up to here starting threads takes longer than they save
 AMBIGUOUS = -1
+RARE_LEVELS = re.compile(r"=\([\d,]+ rare levels\)$")  # how many levels are rare differs between audits
 
 
 def audit(
@@ -207,13 +210,14 @@ def audit(
         )  # fmt: skip
         warn_of_soft_outcomes(count_soft(table) if given_task == "auto" else 0, len(table), table.schema.outcome)
     require_outcome(table.outcome)
+    ratio = None
     if sampling is not None:
-        table = _weight_by_sampling(table, sampling)
+        table, ratio = _weight_by_sampling(table, sampling)
     if table.cluster is not None:
         check_supported(adjust)
     if threads is None and len(table) <= SINGLE_THREAD_ROWS:
         workers = Workers(1, progress)
-    result = _audit_table(table, bins, segments, settings, workers)
+    result = _audit_table(table, bins, segments, settings, workers, ratio)
     marked = isinstance(prediction, str) and f"{prediction}{HELD_OUT_SUFFIX}" in open_source(data).keys
     return dataclasses.replace(result, cross_fitted=True) if marked or is_cross_fitted(table.prediction) else result
 
@@ -235,17 +239,23 @@ def _check_partitioned(prediction: Any, segments: Any, sampling: Any, adjust: st
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
 
 
-def _weight_by_sampling(table: Table, sampling: Mapping[str, float]) -> Table:
-    """Return the table with weights divided by the share of rows with the same outcome that were kept."""
-    if not isinstance(sampling, dict) or set(sampling) != {"positive", "negative"}:
+def _weight_by_sampling(table: Table, sampling: Mapping[str, float]) -> tuple[Table, float]:
+    """Divide weights by the share of rows with the same outcome that were kept; return also the ratio of the weights.
+
+    The ratio is that of weights of outcome 1 to weights of outcome 0.
+    """
+    rates = dict(sampling) if hasattr(sampling, "keys") else {}
+    if set(rates) != {"positive", "negative"}:
         problem = f"sampling must have the keys positive and negative; got {sampling!r}"
         raise ArgumentError(problem, 'write it as sampling={"positive": 1, "negative": 0.1}', parameter="sampling")
-    for name, rate in sampling.items():
-        check_number(f"sampling[{name!r}]", rate, 0, 1, above=True)
-    if table.prediction.ndim > 1 or not np.isin(table.y, (0, 1)).all():
+    for name, rate in rates.items():
+        check_number(f"sampling[{name!r}]", rate, MIN_SAMPLING_RATE, 1)
+    binary = table.schema.task == "binary" and table.prediction.ndim == 1 and np.isin(table.y, (0, 1)).all()
+    if not binary:
         raise ArgumentError("sampling needs outcomes that are 0 or 1", "pass weights instead", parameter="sampling")
-    rates = np.where(table.y == 1, float(sampling["positive"]), float(sampling["negative"]))
-    return dataclasses.replace(table, weight=1.0 / rates if table.weight is None else table.weight / rates)
+    shares = np.where(table.y == 1, float(rates["positive"]), float(rates["negative"]))
+    weight = 1.0 / shares if table.weight is None else table.weight / shares
+    return dataclasses.replace(table, weight=weight), float(rates["negative"]) / float(rates["positive"])
 
 
 def _audit_table(
@@ -254,12 +264,16 @@ def _audit_table(
     segments: Mapping[str, Any] | None,
     settings: AuditSettings,
     workers: Workers,
+    ratio: float | None = None,
 ) -> Audit:
-    """Audit rows in memory."""
+    """Audit rows in memory; ``ratio`` is that of the weights of outcomes 1 and 0, None if unknown."""
     columns, codes, counts = segment_codes(table, bins, segments, Workers(workers.threads))
     features, targets = len(table.schema.features), len(target_labels(table.schema))
     columns, grid = plan_grid(columns, counts, features, len(table), settings, targets)
-    rows = MemoryRows.from_table(table, codes, grid, workers.threads)
+    rows = MemoryRows.from_table(table, codes, grid, workers.threads, ratio)
+    if settings.adjust == "max" and len(rows.targets) > 1 and any(own != 1 for own in rows.ratios):
+        reason = "cannot draw classes that the weights depend on"
+        raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
     noise = fit_noise(rows, grid, settings)
     families, _ = find_families(rows, grid, workers, noise)
     findings = compute_findings(rows, families, settings, workers, grid, table)
@@ -413,7 +427,9 @@ class SegmentKeys:
 
     def parts(self, rank: int) -> tuple[str, ...]:
         """Return the label of the audited score (empty if single) and sorted level labels of the segment at ``rank``."""
-        return self.targets[self.target[rank]], *sorted(self._levels(rank))
+        return self.targets[self.target[rank]], *sorted(
+            RARE_LEVELS.sub("=(rare levels)", level) for level in self._levels(rank)
+        )
 
     def _levels(self, rank: int) -> list[str]:
         pairs = zip(self.columns[rank], self.codes[rank], strict=True)
@@ -455,6 +471,8 @@ class Audit:
     weight_ratio : float
         How many times as much rows of outcome 1 weigh as rows of outcome 0 with equal scores; 1 if weights do not depend on
         the outcome.
+    weight_spread : float
+        Factor of the variances of segments with unequal weights, above 1 if weights depend on the outcome in some segments.
     source : Source or None
         Where the rows came from, and the command that read them, if known.
     clusters : int
@@ -478,6 +496,7 @@ class Audit:
     prevalence: float
     noise: Noise | None = field(default=None, repr=False)
     weight_ratio: float = 1.0
+    weight_spread: float = 1.0
     source: Source | None = None
     summary_source: AuditSummary | LazySummary | None = field(default=None, repr=False)
     clusters: int = 0
@@ -505,6 +524,7 @@ class Audit:
             ),
             curves=findings.curves,
             clusters=findings.clusters,
+            weight_spread=findings.spread,
             thin=sum(block.thin for family in families for block in family.blocks),
             dropped=tuple(" x ".join(columns.names[at] for at in combination) for combination in grid.dropped),
             global_sigma=float(deviation(families[0], overall)[0] * findings.overall_stretch / overall.weight[0]),
@@ -662,7 +682,8 @@ class Audit:
         count = len(self) if most is None else min(most, len(self))
         summary = (
             "verdict", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute", "mce_relative",
-            "prevalence", "unlabelled", "weightless", "thin",
+            "prevalence", "unlabelled", "weightless", "thin", "weight_ratio", "weight_spread",
+            "clusters",
         )  # fmt: skip
         roles = ("task", "outcome", "prediction", "weight", "classes", *(["cluster"] if self.schema.cluster else []))
         return {

@@ -13,6 +13,7 @@ import numpy as np
 
 from trueup.audits.clusters import ClusterEffects, cluster_effects, inflate
 from trueup.audits.segments import AuditRows, MemoryRows, ScorePartition, SegmentBlock, SegmentFamily, SortedChunk, batches
+from trueup.errors import ArgumentError
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
 from trueup.kernels.sorting import argsort
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     SegmentScores = list[list[tuple[FloatArray, FloatArray]]]  # of every segment, score and weight of its rows by chunk
 
+Z_EXCESS = 4.0  # standard errors by which observed squares exceed the modelled variance
 MIN_REAL_ROWS = 10  # below, the variance of a real outcome cannot be estimated
 MAX_CURVES = 1000
 CURVE_BINS = 10
@@ -45,7 +47,8 @@ DRAW_STREAM = int.from_bytes(b"null", "big")
 class RankedFindings:
     """Columns of all findings, worst first; the index of each segment (``order``); curves by rank, 0 being the worst.
 
-    ``overall_stretch`` is the factor by which clusters raise the standard deviation of the statistic over all rows.
+    ``overall_stretch`` is the factor by which clusters raise the standard deviation of the statistic over all rows;
+    ``spread`` the factor by which weights that depend on the outcome raise variances (`_spread_variances`).
     """
 
     columns: dict[str, AnyArray]
@@ -53,6 +56,7 @@ class RankedFindings:
     curves: CurveSet
     overall_stretch: float = 1.0
     clusters: int = 0
+    spread: float = 1.0
 
 
 def compute_findings(
@@ -69,6 +73,10 @@ def compute_findings(
         [testable_segments(family, block.tally, settings.min_rows) for family in families for block in family.blocks]
     )
     shares = alpha_shares(families, testable, grid)
+    spread = _spread_variances(families) if rows.weighted and not rows.real else 1.0
+    if spread > 1 and settings.adjust == "max":
+        reason = "draws outcomes that the weights do not depend on, and here they do"
+        raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
     effects = cluster_effects(rows, families) if rows.score_edges else None
     starts = np.cumsum([0, *(len(family) for family in families)])
     numbers = [
@@ -95,7 +103,10 @@ def compute_findings(
             adjusted[testable] = _monte_carlo(table, rows, families, p, testable, shares, settings, workers)
         else:
             if not rows.real:
-                _refine_pvalues(rows, families, p, shares, settings, workers, effects)
+                floor = _weighted_floor(families, effects) if rows.weighted else 0.0
+                np.maximum(p, floor, out=p)
+                _refine_pvalues(rows, families, p, shares, spread, settings, workers, effects)
+                np.maximum(p, floor, out=p)
             adjusted[testable] = inference.adjust(p[testable], settings.adjust, shares[testable])  # type: ignore[arg-type]
     if effects is not None:
         testable &= ~effects.few
@@ -108,8 +119,8 @@ def compute_findings(
     design = None if effects is None else effects.design
     curves = _curves(rows, families, order, settings, design)
     if effects is None:
-        return RankedFindings(columns, order, curves)
-    return RankedFindings(columns, order, curves, math.sqrt(effects.design[0]), effects.clusters)
+        return RankedFindings(columns, order, curves, spread=spread)
+    return RankedFindings(columns, order, curves, math.sqrt(effects.design[0]), effects.clusters, spread)
 
 
 def alpha_shares(families: Sequence[SegmentFamily], testable: BoolArray, grid: SegmentGrid) -> FloatArray:
@@ -168,7 +179,7 @@ def segment_numbers(
             quantiles = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
             if design is not None:
                 tally = inflate(tally, design[start : start + len(tally)])
-            tails.findings(tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, start, out)
+            tails.findings(tally.rows, tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, start, out)
 
     shares = 4 * workers.threads
     workers.map(compute, [range(first, len(family.blocks), shares) for first in range(shares)])
@@ -214,9 +225,56 @@ def _rank(adjusted: FloatArray, testable: BoolArray, sigma: FloatArray) -> IntAr
 # Refined p-values: the exact cumulant function of some segments, from the scores of their rows
 
 
+def _spread_variances(families: Sequence[SegmentFamily]) -> float:
+    """Multiply, in place, the variances of segments of unequal weights by a factor, and return the factor.
+
+    If weights depend on the outcome in some segments only, or not by a constant ratio, residuals there vary more than the
+    scores predict. The factor is the largest excess of observed squares among all rows and the levels of single columns
+    that is significant, else 1. A sum of n/f rows with f times their weight has variance v f and third cumulant k3 f^2.
+    """
+    singles = [block.tally for family in families for block in family.blocks if len(block.columns) < 2]
+    tally = concatenate_tallies(singles)
+    v, observed = tally.state[:, sums.VARIANCE], _observed_squares(tally)
+    excess = observed - v > Z_EXCESS * np.sqrt(tally.weights[:, sums.FOURTHS])
+    excess &= unequal_weights(tally) & (v > 0)
+    factor = max(1.0, float((observed[excess] / v[excess]).max(initial=1.0)))
+    for block in (block for family in families for block in family.blocks if factor > 1):
+        unequal = unequal_weights(block.tally)
+        block.tally.state[unequal, sums.VARIANCE] *= factor
+        block.tally.state[unequal, sums.SKEW] *= factor**2
+    return factor
+
+
+def _observed_squares(tally: Tally) -> FloatArray:
+    """Return the sum of squared residuals of each segment, divided by max(1, observed / expected) where differences rise.
+
+    The division keeps a rate that is higher than expected from hiding itself by its own noise.
+    """
+    rises = (tally.state[:, sums.RISE] >= tally.span * (1.0 - 1e-9)) & (tally.expected > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        h = np.where(rises, np.maximum(1.0, 1.0 + tally.residual / tally.expected), 1.0)
+    return np.asarray(tally.weights[:, sums.SQUARES] / h)
+
+
+def _weighted_floor(families: Sequence[SegmentFamily], effects: ClusterEffects | None) -> FloatArray:
+    """Return the lowest p-value of segments of unequal weights, the Brownian limit with observed squares; 0 for others."""
+    tally = concatenate_tallies([block.tally for family in families for block in family.blocks])
+    out, observed = np.zeros(len(tally)), _observed_squares(tally)
+    larger = unequal_weights(tally) & (observed > tally.state[:, sums.VARIANCE])
+    design = 1.0 if effects is None else effects.pooled[larger]
+    out[larger] = inference.limit_pvalues(tally.span[larger] / np.sqrt(observed[larger] * design))
+    return out
+
+
+def unequal_weights(tally: Tally) -> BoolArray:
+    """Return which segments have rows of different weights."""
+    weight, weight2 = tally.weights[:, sums.WEIGHT], tally.weights[:, sums.WEIGHT2]
+    return np.asarray(weight2 * tally.rows > weight**2 * (1.0 + 1e-9))
+
+
 def _refine_pvalues(
-    rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, shares: FloatArray, settings: AuditSettings,
-    workers: Workers, effects: ClusterEffects | None = None,
+    rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, shares: FloatArray, spread: float,
+    settings: AuditSettings, workers: Workers, effects: ClusterEffects | None = None,
 ) -> None:  # fmt: skip
     """Refine, in place, each of ``p`` on which the default p-value may err: some of those rejected, and of those not.
 
@@ -240,20 +298,20 @@ def _refine_pvalues(
     can_refine = (v > 0) & (span > 0) & (span >= inference.range_quantile(settings.alpha) * np.sqrt(v))
     low = np.flatnonzero(can_refine if effects is None else can_refine & ~effects.few[tested])
     optimistic[low] = inference.optimistic_pvalues(span[low], rise[low], v[low], k3[low])
-    doubtful = rejected(np.minimum(optimistic, p[tested])) & ~rejected(p[tested])
-    _refine(rows, families, p, tested[doubtful], starts, workers, effects)
+    # If weights depend on the outcome where it is not modelled, the cumulant function is not known.
+    doubtful = rejected(np.minimum(optimistic, p[tested])) & ~rejected(p[tested]) & (spread == 1)
+    _refine(rows, families, p, tested[doubtful], starts, workers, spread, effects)
     if rows.weighted:
-        weight, weight2 = tallies.weights[:, sums.WEIGHT], tallies.weights[:, sums.WEIGHT2]
-        unequal = (weight2 * tallies.rows > weight**2 * (1 + 1e-9)) & (v > 0) & ~doubtful
+        unequal = unequal_weights(tallies) & (v > 0) & ~doubtful
         largest = rows.heaviest * max(*rows.ratios, *(1 / ratio for ratio in rows.ratios))
-        certain = inference.bennett_pvalues(span, np.maximum(v, 1e-300), largest * design)
+        certain = inference.bennett_pvalues(span, np.maximum(v, 1e-300), largest * spread * design)
         unequal &= rejected(p[tested]) & (certain > settings.alpha * shares[tested])
-        _refine(rows, families, p, tested[unequal], starts, workers, effects)
+        _refine(rows, families, p, tested[unequal], starts, workers, spread, effects)
 
 
 def _refine(
     rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, which: IntArray, starts: IntArray,
-    workers: Workers, effects: ClusterEffects | None,
+    workers: Workers, spread: float, effects: ClusterEffects | None,
 ) -> None:  # fmt: skip
     """Replace ``p`` of the segments ``which`` by refined p-values; ``starts`` has the first segment of each family."""
     for target, family in enumerate(families):
@@ -265,10 +323,13 @@ def _refine(
             keys = (key[group] for key in family.keys)
             scores = rows.map_reduce(partial(_score_pass, target, *keys), _add_scores)[target]
             taken, index = family.take(group), starts[target] + group
-            design = np.ones(len(group)) if effects is None else effects.pooled[index]
-            p[index] = workers.map(partial(_refined_pvalue, taken, scores, design), range(len(group)))
-            if effects is not None:
-                p[index] = np.maximum(p[index], effects.take(index).floor(taken))
+            design = np.where(unequal_weights(taken), spread, 1.0)
+            lowest = 0.0 if effects is None else effects.take(index).floor(taken)
+            taken.state[:, sums.VARIANCE] /= design  # in place: a copy
+            taken.state[:, sums.SKEW] /= design**2
+            design *= 1.0 if effects is None else effects.pooled[index]
+            refined = workers.map(partial(_refined_pvalue, taken, scores, design), range(len(group)))
+            p[index] = np.maximum(refined, lowest)
 
 
 def _refined_pvalue(tally: Tally, scores: SegmentScores, design: FloatArray, segment: int) -> float:

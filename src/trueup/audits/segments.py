@@ -295,8 +295,10 @@ class MemoryRows(AuditRows):
     clusters: tuple[SortedChunk, ...] = ()
 
     @classmethod
-    def from_table(cls, table: Table, codes: Sequence[Int32Array], grid: SegmentGrid, threads: int | None) -> MemoryRows:
-        """Sort the rows of a table, with their segment ``codes``, by every audited score."""
+    def from_table(
+        cls, table: Table, codes: Sequence[Int32Array], grid: SegmentGrid, threads: int | None, ratio: float | None = None
+    ) -> MemoryRows:
+        """Sort the rows of a table, with their segment ``codes``, by every audited score; ``ratio`` is None if unknown."""
         real, weighted = table.schema.task == "regression", table.weight is not None
 
         codes = grid.encode(codes)
@@ -304,7 +306,8 @@ class MemoryRows(AuditRows):
         def sort(p: FloatArray, y: FloatArray) -> SortedChunk:
             rows = sort_rows(y, p, table.weight, real=real)
             if weighted and not real and len(rows):
-                rows = replace(rows, ratio=inference.weight_ratio(inference.weight_moments(rows)))
+                found = inference.weight_ratio(inference.weight_moments(rows)) if ratio is None else ratio
+                rows = replace(rows, ratio=found)
             return SortedChunk(rows, reorder(rows.order), grid, threads)
 
         def reorder(order: IntArray) -> Int32Array:

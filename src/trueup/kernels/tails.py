@@ -9,7 +9,7 @@ from trueup.kernels._jit import jit
 from trueup.kernels.tally import CUM, EXPECTED, FOURTHS, HIGH, LOW, RISE, SKEW, SQUARES, VARIANCE, WEIGHT, WEIGHT2
 
 if TYPE_CHECKING:
-    from trueup._types import FloatArray
+    from trueup._types import FloatArray, IntArray
 
 
 SQRT_HALF = math.sqrt(0.5)
@@ -197,13 +197,14 @@ def detectable_ranges(v: FloatArray, k3: FloatArray, plain: float, skewed: float
 
 @jit
 def findings(
-    sums: FloatArray, state: FloatArray, z: float, plain: float, skewed: float, power: float, start: int, out: FloatArray
-) -> None:
+    rows: IntArray, sums: FloatArray, state: FloatArray, z: float, plain: float, skewed: float, power: float, start: int,
+    out: FloatArray,
+) -> None:  # fmt: skip
     """Write the numbers named in FINDINGS, including the p-value, of each segment with binary outcomes.
 
-    ``out`` has one row per number and one column per segment, here from column ``start`` on. ``sums`` and ``state`` are the
-    arrays of a `trueup.kernels.tally.Tally`. ``z`` and ``power`` are the normal quantiles of the interval of the ratio and
-    of the power of ``mde``; for ``plain`` and ``skewed`` see `detectable`.
+    ``out`` has one row per number and one column per segment, here from column ``start`` on. ``rows``, ``sums`` and
+    ``state`` are the arrays of a `trueup.kernels.tally.Tally`. ``z`` and ``power`` are the normal quantiles of the interval
+    of the ratio and of the power of ``mde``; for ``plain`` and ``skewed`` see `detectable`.
     """
     for at in range(state.shape[0]):
         w, w2 = sums[at, WEIGHT], sums[at, WEIGHT2]
@@ -221,10 +222,10 @@ def findings(
         mean = expected / w
         size, t = w * w / w2, z
         squares = sums[at, SQUARES]
-        if squares > 0.0 and 0.0 < rate < 1.0:
+        if squares > 0.0 and 0.0 < rate < 1.0 and w2 * rows[at] > w * w * (1.0 + 1e-9):
             # The variance of a weighted rate is estimated, from about ``count`` squares of similar size: Student's t.
             count = max(squares * squares / sums[at, FOURTHS], 2.0)
-            size = w * w * rate * (1.0 - rate) / squares * (count - 1.0) / count
+            size = w * w * rate * (1.0 - rate) / squares
             t = z + (z * z * z + z) / (4.0 * (count - 1.0))
         middle = rate + t * t / (2.0 * size)
         half = t * math.sqrt(rate * (1.0 - rate) / size + t * t / (4.0 * size * size))

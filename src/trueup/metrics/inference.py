@@ -135,7 +135,7 @@ def bennett_pvalues(span: FloatArray, variance: FloatArray, largest: FloatArray)
     return np.minimum(1.0, 4.0 * np.exp(-variance / largest**2 * ((1.0 + u) * np.log1p(u) - u)))
 
 
-OUTCOME_WEIGHTS = 1.05  # ratio of weights from which they are treated as depending on the outcome
+OUTCOME_WEIGHTS = 1.5  # ratio of weights from which they are treated as depending on the outcome
 LOGIT_WIDTH, LOGIT_LIMIT = 0.25, 10.0  # of the score bins within which weights are compared
 Z_RATIO = 5.0
 
