@@ -60,10 +60,12 @@ def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> None:
     """Warn, once, if rows with the same value of a column have correlated residuals: they are not independent.
 
     Features are examined, and other columns whose names look like identifiers. A column qualifies if it has at least 100
-    values, integers or texts, each with fewer than 100 rows on average, so that few could be a segment; 10 values with any
-    number of rows suffice if its name looks like an identifier.
+    values, integers or texts but no dates, each with fewer than 100 rows on average, so that few could be a segment; 10
+    values with any number of rows suffice if its name looks like an identifier.
     """
-    features = {name: column for name, column in table.columns.items() if _is_candidate(column, name)}
+    dates = {feature.name for feature in table.schema.features if feature.kind == "date"}
+    candidates = {name: column for name, column in table.columns.items() if name not in dates}
+    features = {name: column for name, column in candidates.items() if _is_candidate(column, name)}
     names = [key for key in source.keys if IDENTIFIER_NAME.search(source.label(key))]
     taken = {*table.columns, *table.left_out, *table.schema.prediction, table.schema.outcome, table.schema.weight}
     others = _read_others(source, [key for key in names if source.label(key) not in taken], table)
