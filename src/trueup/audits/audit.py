@@ -176,16 +176,9 @@ def audit(
     task, variance_power = resolve_family(family, variance_power, task)
     used_draws = int(draws) if adjust == "max" else 0
     settings = AuditSettings(
-        int(depth),
-        int(min_rows),
-        float(alpha),
-        str(adjust),
-        int(max_cells),
-        used_draws,
-        int(random_state),
-        family,
+        int(depth), int(min_rows), float(alpha), str(adjust), int(max_cells), used_draws, int(random_state), family,
         variance_power,
-    )
+    )  # fmt: skip
     workers = Workers(threads, progress)
     if engine_of(data) is not None:
         require_outcome(outcome)
@@ -438,8 +431,7 @@ class SegmentKeys:
     @property
     def depth(self) -> IntArray:
         """Number of columns that each segment combines."""
-        depth: IntArray = (self.columns >= 0).sum(axis=1)
-        return depth
+        return np.asarray((self.columns >= 0).sum(axis=1))
 
 
 def _unordered(segment: str) -> tuple[str, ...]:
@@ -513,15 +505,12 @@ class Audit:
         for column in findings.columns.values():
             column.setflags(write=False)
         overall = families[0].blocks[0].tally
+        order, labels = findings.order, tuple(family.label for family in families)
+        segment_columns, codes = (np.concatenate([own[at] for own in keys])[order] for at in (0, 1))
+        segment_columns = np.append(grid.columns, -1).astype(np.int32)[segment_columns]
         return cls(
             columns=findings.columns,
-            keys=SegmentKeys(
-                np.append(grid.columns, -1).astype(np.int32)[np.concatenate([own[0] for own in keys])[findings.order]],
-                np.concatenate([own[1] for own in keys])[findings.order],
-                target[findings.order],
-                columns.labels,
-                tuple(family.label for family in families),
-            ),
+            keys=SegmentKeys(segment_columns, codes, target[order], columns.labels, labels),
             curves=findings.curves,
             clusters=findings.clusters,
             weight_spread=findings.spread,
@@ -596,13 +585,9 @@ class Audit:
     def finding(self, rank: int) -> Finding:
         """Return the finding at position ``rank``; 0 is the worst segment."""
         values = {name: column[rank].item() for name, column in self.columns.items()}
-        return Finding(
-            segment=self.keys.name(rank),
-            depth=int((self.keys.columns[rank] >= 0).sum()),
-            note=self._note(values),
-            curve=self.curves.get(rank),
-            **values,
-        )
+        depth = int((self.keys.columns[rank] >= 0).sum())
+        remark, curve = self._note(values), self.curves.get(rank)
+        return Finding(segment=self.keys.name(rank), depth=depth, note=remark, curve=curve, **values)
 
     def _note(self, values: Mapping[str, Any]) -> str:
         """Return a remark on a finding with these values (not tested, approximate p-value, ...), or an empty string."""
