@@ -11,10 +11,14 @@ import pytest
 import trueup as tu
 from trueup.decisions import Labelled, decision_curve, expected_confusion, expected_cost, expected_roc
 from trueup.decisions.clusters import (
+    UNSEEN,
     calibration_pvalue,
+    cluster_norms,
     design_effect,
+    effective_clusters,
     pair_sums,
     quadratic_form,
+    student_factor,
     threshold_pair_sums,
 )
 from trueup.metrics.inputs import Scored
@@ -47,6 +51,100 @@ def test_pair_sums_of_thresholds_are_those_of_two_intervals():
     found = threshold_pair_sums(index, e, cluster, 5)
     for edge in range(5):
         np.testing.assert_allclose(found[edge], pair_sums((index > edge).astype(int), e, cluster, 2), atol=1e-12)
+
+
+def random_rows(seed, rows=200, intervals=4):
+    random = np.random.default_rng(seed)
+    p = random.uniform(0.05, 0.6, rows)
+    known = Scored((random.random(rows) < p).astype(float), p, random.uniform(0.5, 2.0, rows))
+    return known, random.integers(0, intervals, rows), random.integers(0, 20, rows)
+
+
+def test_norms_agree_with_sums_over_clusters():
+    known, index, cluster = random_rows(2)
+    norms = cluster_norms(known, index, cluster, 4, thresholds=False)
+    w, v = known.w / known.w.sum(), known.p * (1 - known.p)
+    for j in range(4):
+        U, F, T = (
+            np.bincount(cluster, np.where(index == j, each, 0.0))
+            for each in (w * (known.y - known.p), w * (v * (1 - 3 * v)) ** 0.25, w * np.sqrt(v))
+        )
+        assert [norms.fourth[j], norms.most_fourth[j], norms.most[j]] == pytest.approx(
+            [(U**4).sum() ** 0.25, (F**4).sum() ** 0.25, (T**2).sum() ** 0.5]
+        )
+    one = cluster_norms(known, np.zeros(200, int), cluster, 1, thresholds=False)
+    likely = one.likely_variance(np.array([[-2.0]]), np.array([0.01]), 0.05)
+    U, F, T = (float(each[0]) for each in one[:3])
+    seen = 0.01 + math.sqrt(2 * math.log(5 / 0.05)) * (2 * U) ** 2
+    unseen = min(seen + UNSEEN * (2 * F) ** 4 / (2 * T) ** 2, (2 * T) ** 2)
+    assert likely[0] == pytest.approx(max(seen, unseen) * student_factor(one.effective, 0.05) ** 2)
+
+
+def test_norms_of_thresholds_are_those_of_two_intervals():
+    known, index, cluster = random_rows(3, intervals=6)
+    found = cluster_norms(known, index, cluster, 5, thresholds=True)
+    for edge in range(5):
+        two = cluster_norms(known, (index > edge).astype(int), cluster, 2, thresholds=False)
+        for one, other in zip(found[:3], two[:3], strict=True):
+            np.testing.assert_allclose(one[edge], other, rtol=1e-6)
+
+
+def test_no_correlation_exceeds_the_largest_moments():
+    # The outcomes of a cluster are the same (rho = 1), of scores .1 and .3: E U^2 <= T^2 and E U^4 <= F^4.
+    f = np.array([0.1, 0.1, 0.3])
+    U = np.array([sum((0.0 if u >= p else 1.0) - p for p in f) for u in (0.05, 0.2, 0.5)])
+    probability = np.array([0.1, 0.2, 0.7])
+    v = f * (1 - f)
+    assert probability @ U**2 <= np.sqrt(v).sum() ** 2
+    assert probability @ U**4 <= ((v * (1 - 3 * v)) ** 0.25).sum() ** 4
+    assert [float(p * (1 - p) ** 4 + (1 - p) * p**4) for p in f] == pytest.approx(v * (1 - 3 * v))
+
+
+def test_effective_clusters_are_counted_as_in_an_audit():
+    rows = Scored(np.zeros(60), np.full(60, 0.3), np.ones(60))
+    assert effective_clusters(rows, np.repeat(np.arange(12), 5)) == pytest.approx(12)
+    uneven = np.repeat(np.arange(21), [20, *[2] * 20])  # squares 400 and 20 x 4
+    assert effective_clusters(rows, uneven) == pytest.approx((400 + 80) ** 2 / (160_000 + 20 * 16))
+    assert effective_clusters(rows, np.arange(60)) == math.inf
+    assert student_factor(math.inf, 0.05) == 1
+    assert student_factor(11.0, 0.05) == pytest.approx(1.812461 / 1.644854, rel=1e-5)  # 10 degrees of freedom
+
+
+def test_fewer_than_ten_clusters_are_refused():
+    y, p, cluster = clustered_scores(0, 9, 60)
+    known = Labelled(y, p, cluster=cluster)
+    for function in (lambda: expected_cost(p, COSTS, 0.3, known), lambda: expected_roc(p, known)):
+        with pytest.raises(tu.errors.DataError, match=r"are in 7\.6 effective clusters; an interval needs 10"):
+            function()
+    y, p, cluster = clustered_scores(0)
+    segment = np.where(cluster < 5, "few", "many")
+    known = Labelled(y, p, segments=segment, cluster=cluster)
+    with pytest.raises(tu.errors.DataError, match=r"of segment .few. are in [0-9.]+ effective clusters"):
+        expected_cost(p, COSTS, 0.3, known, segments=segment)
+
+
+@pytest.mark.parametrize("prevalence", [0.25, 0.04])
+@pytest.mark.parametrize(("clusters", "size", "icc"), [(60, 20, 0.0), (60, 20, 1.0), (300, 10, 0.3)])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_intervals_of_counts_cover_and_are_not_much_wider_than_needed(clusters, size, icc, uneven, prevalence):
+    # fn below the threshold .3, as a share of the population; scores are beta(1, b), P(f > x) = (1 - x)^b.
+    b, cut = 1 / prevalence - 1, 0.3
+    truth = (1 - (1 - cut) ** (b + 1)) / (b + 1) - cut * (1 - cut) ** b
+    errors, covered, widths = [], [], []
+    for seed in range(60):
+        random = np.random.default_rng([seed, 12])
+        sizes = random.integers(1, 2 * size, clusters) if uneven else size
+        cluster = np.repeat(np.arange(clusters), sizes)
+        p = random.beta(1, b, len(cluster))
+        shared = random.random(len(p)) < math.sqrt(icc)
+        y = (np.where(shared, random.random(clusters)[cluster], random.random(len(p))) < p).astype(float)
+        known = Labelled(y, p, cluster=cluster)
+        fn = expected_confusion(random.beta(1, b, 20_000), cut, known, target="population").fn
+        covered.append(fn.low <= truth <= fn.high)
+        errors.append(fn.estimate - truth)
+        widths.append(fn.high - fn.low)
+    assert np.mean(covered) >= 0.9 - 3 * math.sqrt(0.09 / 60)
+    assert np.mean(widths) <= (2.2 if prevalence > 0.1 else 3.2) * 2 * 1.645 * np.std(errors)
 
 
 def test_clusters_of_one_row_change_no_interval():

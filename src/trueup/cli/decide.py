@@ -21,6 +21,7 @@ from trueup.data.chunks import format_to_write
 from trueup.data.frame import read
 from trueup.data.scan import find_files
 from trueup.data.sql import column_names
+from trueup.decisions.clusters import MIN_CLUSTERS
 from trueup.decisions.evaluate import ACT, DecisionProblem, RuleEvaluation, SegmentCosts, dominated_actions, threshold_of
 from trueup.decisions.rules import Action, as_actions
 from trueup.errors import ArgumentError, ColumnError, FileError, IdentifierWarning, TrueupError, TrueupWarning
@@ -464,11 +465,18 @@ class DecisionText:
         lines: list[str | TextTable] = [table]
         hidden = [name in without for name, _ in ordered[top:]]
         if hidden:
-            suffix = f", {sum(hidden):,} of them without labelled rows" if any(hidden) else ""
+            suffix = f", {sum(hidden):,} of them {self._lacking()}" if any(hidden) else ""
             lines.append(f"{len(hidden):,} more{suffix}: --top {len(ordered)}")
         if without:
-            lines.append("* without labelled rows: not corrected, and without an interval")
+            lines.append(f"* {self._lacking()}: not corrected, and without an interval")
         return lines
+
+    def _lacking(self) -> str:
+        """Return what segments without an interval lack."""
+        labelled = self.evaluation.labelled
+        if labelled is None or labelled.cluster is None:
+            return "without labelled rows"
+        return f"with labelled rows in fewer than {MIN_CLUSTERS} effective clusters"
 
     def _action_notes(self) -> Iterator[str]:
         problem = self.problem
@@ -557,7 +565,7 @@ class DecisionText:
             yield f"labelled rows: {len(labelled):,}; they change the cost by {cost.correction:+.6g}"
         for segments in evaluation.segments:
             without = len(segments.without_labelled)
-            suffix = f", {without:,} of them without labelled rows" if without else ""
+            suffix = f", {without:,} of them {self._lacking()}" if without else ""
             yield f"segments by {' x '.join(segments.by)}: {len(segments.costs):,}{suffix}"
         yield f"rule: {'given by --threshold' if self.problem.threshold is not None else 'the cheapest by the scores'}"
         widths = ", ".join(f"{name} ±{half:.6g}" for name, half in cost.half_widths.items())

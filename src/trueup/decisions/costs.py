@@ -18,8 +18,9 @@ import numpy as np
 
 from trueup.data.columns import frame_like
 from trueup.decisions.clusters import (
+    ClusterNorms,
+    cluster_norms,
     design_effect,
-    heaviest_cluster,
     pair_sums,
     quadratic_form,
     threshold_pair_sums,
@@ -86,19 +87,26 @@ class RowSums(NamedTuple):
 class ErrorSums(NamedTuple):
     """Sums over labelled rows with weights w, outcomes y and scores f, by score interval; W is their total weight."""
 
-    heaviest: float  # max w / W, w the weight of a cluster if there are clusters
+    heaviest: float  # max w / W
     size: float  # effective sample size W^2 / sum w^2
     residual: FloatArray  # sum w (y - f) / W
     squares: FloatArray  # sum (w (y - f) / W)^2
     pairs: FloatArray | None = None  # of rows of one cluster, as `pair_sums` or `threshold_pair_sums` returns them
+    norms: ClusterNorms | None = None  # with clusters only
     design: float = 1.0  # the factor by which clusters raise the variance of sums
 
-    def variance(self, difference: FloatArray) -> FloatArray:
-        """Return the variance of sum d (y - f) / W of each quantity, ``difference`` d; at least that without clusters."""
-        independent = _dot(difference**2, self.squares)
-        if self.pairs is None:
-            return independent
-        return np.asarray(independent + np.maximum(quadratic_form(difference, self.pairs), 0.0))
+    def likely_variance(self, difference: FloatArray, failing: float) -> FloatArray:
+        """Return an upper bound on the variance of sum d (y - f) / W of each quantity, ``difference`` d.
+
+        It is at least that without clusters.
+        """
+        largest, variance = self.heaviest * np.abs(difference).max(axis=1), _dot(difference**2, self.squares)
+        if self.pairs is not None:
+            variance = variance + np.maximum(quadratic_form(difference, self.pairs), 0.0)
+        likely = np.asarray(likely_root(variance, largest, failing) ** 2)
+        if self.norms is None:
+            return likely
+        return np.maximum(likely, self.norms.likely_variance(difference, variance, failing))
 
 
 class SegmentSums(NamedTuple):
@@ -146,9 +154,10 @@ def sum_segments(
                 index = np.searchsorted(cuts, known.p, side="right")
                 sum_pairs, count = (threshold_pair_sums, len(cuts)) if thresholds else (pair_sums, len(cuts) + 1)
                 errors = errors._replace(
-                    heaviest=heaviest_cluster(known.w, clusters) / total, design=design_effect(known, clusters),
                     pairs=sum_pairs(index, residuals, clusters, count),
-                )  # fmt: skip
+                    norms=cluster_norms(known, index, clusters, count, thresholds=thresholds),
+                    design=design_effect(known, clusters),
+                )
         for probability in (failing, failing / len(segments)) if name is not None else (failing,):
             bound, source = 0.0, ""
             if evidence is not None and not isinstance(evidence, Labelled):
@@ -213,8 +222,7 @@ def compute_interval(
             own += _dot(difference**2, rows.noise)
             continue
         correction += weight * _dot(difference, errors.residual)
-        largest = errors.heaviest * np.abs(difference).max(axis=1)
-        variance = likely_root(errors.variance(difference), largest, failing) ** 2
+        variance = errors.likely_variance(difference, failing)
         known += 0.0 if inputs.tuned else weight**2 * variance
         own += rows.squares.sum(axis=-1) * errors.size * variance
     total += correction

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from trueup.data.columns import frame_like
-from trueup.decisions.clusters import design_effect, heaviest_cluster
+from trueup.decisions.clusters import likely_variance
 from trueup.decisions.evidence import (
     NORMAL_SHARE,
     Labelled,
@@ -377,7 +377,7 @@ def simulated_limits(
     clusters: IntArray | None = None,
 ) -> CurveLimits:
     """Correct a curve by labelled rows, simulate its noise, and return limits that contain a share ``level`` of curves."""
-    residuals = None if labelled is None else _Residuals(labelled, clusters)
+    residuals = None if labelled is None else _Residuals(labelled, clusters, (1 - level) / 2)
     full = shares if residuals is None else shares.corrected(residuals.smoothed(shares))
     index = _choose_thresholds(full)
     grid = full.take(index)
@@ -453,17 +453,18 @@ class _AxisErrors:
 class _Residuals:
     """Cumulative residuals of labelled rows from the highest score down, as shares of their weight."""
 
-    def __init__(self, rows: Scored, clusters: IntArray | None = None) -> None:
+    def __init__(self, rows: Scored, clusters: IntArray | None = None, failing: float = 0.05) -> None:
         order = np.lexsort((rows.w, rows.y, -rows.p))
         y, f, w = (column[order] for column in rows)
         errors = w * (y - f) / w.sum()
         self.score, self.rows = f, len(f)
         self.sums, self.squares = (np.append(0.0, np.cumsum(column)) for column in (errors, errors**2))
-        self.heaviest = heaviest_cluster(rows.w, clusters) / float(w.sum())
+        self.heaviest = float(w.max() / w.sum())
         self.size = float(w.sum() ** 2 / np.sum(w**2))
         # If few or no events were observed, the expected ones count.
         self.variance = max(float(self.squares[-1]), float(np.sum(w**2 * f * (1 - f)) / w.sum() ** 2))
-        self.variance *= design_effect(rows, clusters)
+        if clusters is not None:
+            self.variance = max(self.variance, likely_variance(rows, clusters, failing) / float(w.sum()) ** 2)
 
     def at(self, sums: FloatArray, threshold: FloatArray) -> FloatArray:
         """Return a cumulative sum, `sums` or `squares`, over the labelled rows with scores of at least each threshold."""

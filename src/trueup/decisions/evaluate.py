@@ -74,7 +74,7 @@ class SegmentCosts(NamedTuple):
     costs: dict[str, ExpectedCost]
     total: ExpectedCost
     labelled_rows: dict[str, int]
-    without_labelled: list[str]  # segments that have no interval; if there are any, the total has none either
+    without_labelled: list[str]  # no labelled rows or too few clusters: without interval, and so is then the total
 
 
 class RuleEvaluation:
@@ -219,7 +219,7 @@ class RuleEvaluation:
         total = expected_cost(self._p, rule.actions, rule, evidence, segments=rows, **self._settings)
         found = {} if known is None else dict(zip(known.names, np.bincount(known.codes).tolist(), strict=True))
         counts = {name: found.get(name, 0) for name in rows.names}
-        without = [] if known is None else [name for name, count in counts.items() if not count]
+        without = [] if evidence is None else [name for name in counts if not len(evidence.in_segment(name).y)]
         costs = {**total.by_segment, **{name: replace(total.by_segment[name], **NO_INTERVAL) for name in without}}
         return SegmentCosts(by, costs, replace(total, **NO_INTERVAL) if without else total, counts, without)
 

@@ -17,7 +17,7 @@ import numpy as np
 from trueup._validate import check_choice, check_fraction
 from trueup.data.columns import from_array
 from trueup.data.frame import MAX_WEIGHT, are_hard
-from trueup.decisions.clusters import design_effect, heaviest_cluster, read_clusters
+from trueup.decisions.clusters import MIN_CLUSTERS, effective_clusters, likely_variance, read_clusters
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, NotFittedError, ShiftWarning
 from trueup.metrics.cumulative import CalibrationBound
 from trueup.metrics.inference import likely_root, range_quantile
@@ -289,7 +289,8 @@ class Labelled:
         The segment of each row, so that each segment is corrected by its own rows.
     cluster : array-like, shape (n,), optional
         Identifies rows that belong together, such as the rows of one customer: intervals are then computed from sums over
-        clusters, and the rows to decide on are taken to come in such clusters, too.
+        clusters, and the rows to decide on are taken to come in such clusters, too. Fewer than 10 effective clusters are an
+        error, also in a segment.
 
     Examples
     --------
@@ -322,8 +323,12 @@ class Labelled:
         return post_stratify(self.in_segment(segment), rows)
 
     def in_segment(self, segment: str | None) -> Scored:
-        """Return the labelled rows of a segment, or all for None; raise if none, unless ``allow_missing_segments``."""
+        """Return the labelled rows of a segment, or all for None; raise if none, unless ``allow_missing_segments``.
+
+        Rows in too few clusters for an interval count as none.
+        """
         if segment is None:
+            self._check_clusters(self.rows, None)
             return self.rows
         if self.allow_missing_segments and segment not in self._indices:
             return Scored(*np.zeros((3, 0)))
@@ -335,13 +340,30 @@ class Labelled:
             hint = f"label some rows of it, bin numbers first, or leave segments out; labelled segments are {known}"
             raise ArgumentError(f"no labelled row is in segment {segment!r}", hint=hint)
         y, p, w = (column[self._indices[segment]] for column in self.rows)
-        return Scored(y, p, validate_weights(w))
+        rows = Scored(y, p, validate_weights(w))
+        return rows if self._check_clusters(rows, segment) else Scored(*np.zeros((3, 0)))
+
+    def _check_clusters(self, rows: Scored, segment: str | None) -> bool:
+        """Return whether an interval can be based on these rows; raise if not, unless ``allow_missing_segments``."""
+        clusters = self.clusters_in(segment)
+        if clusters is None or (effective := effective_clusters(rows, clusters)) >= MIN_CLUSTERS:
+            return True
+        if segment is not None and self.allow_missing_segments:
+            return False
+        where = "" if segment is None else f" of segment {segment!r}"
+        raise DataError(
+            f"the labelled rows{where} are in {math.floor(10 * effective) / 10:g} effective clusters; an interval needs "
+            f"{MIN_CLUSTERS}",
+            hint=f"label rows of more clusters{', or leave segments out' if where else ''}",
+            parameter="cluster",
+        )
 
     def clusters_in(self, segment: str | None) -> IntArray | None:
-        """Return the cluster of each labelled row of a segment, or of all for None; None without clusters."""
-        if self.clusters is None or segment is None:
-            return self.clusters
-        return self.clusters[self._indices.get(segment, np.zeros(0, np.int64))]
+        """Return the cluster of each labelled row of a segment, or of all for None; None if no two rows share a cluster."""
+        if self.clusters is None:
+            return None
+        own = self.clusters if segment is None else self.clusters[self._indices.get(segment, np.zeros(0, np.int64))]
+        return own if np.bincount(own).max(initial=0) > 1 else None
 
     def __len__(self) -> int:
         return len(self.rows.y)
@@ -489,8 +511,9 @@ def bound_for_all_intervals(rows: Scored, failing: float, cluster: IntArray | No
 
     Sums of residuals cumulated by score behave as Brownian motion, and a sum over an interval is at most its range.
     """
-    squares = float(np.sum((rows.w * (rows.y - rows.p)) ** 2)) * design_effect(rows, cluster)
-    root = float(likely_root(squares, heaviest_cluster(rows.w, cluster), failing))
+    root = float(likely_root(float(np.sum((rows.w * (rows.y - rows.p)) ** 2)), float(rows.w.max()), failing))
+    if cluster is not None:
+        root = max(root, math.sqrt(likely_variance(rows, cluster, failing)))
     return range_quantile(NORMAL_SHARE * failing) * root / float(rows.w.sum())
 
 
