@@ -69,7 +69,7 @@ def power() -> list[str]:
         "## Power",
         "",
         f"Planted errors of +1 logit, Holm over all segments, {found['repetitions']} repetitions per line. The last column "
-        "is the exact test of the planted segment alone. All errors are upward: nothing is measured about downward shifts.",
+        "is the exact test of the planted segment alone. All errors in this table are upward.",
         "",
         *table(["planted", "prevalence", "segments", "share found", "exact test"], rows),
         "",

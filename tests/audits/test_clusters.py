@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.audits.clusters import MIN_CLUSTERS
 from trueup.data.clusters import within_correlation
 from trueup.kernels import clusters as pairs
-from trueup.metrics.inference import limit_pvalues, segment_pvalues
+from trueup.metrics.inference import MIN_CLUSTERS, limit_pvalues, segment_pvalues
 from trueup.reports.page import csv_lines
 from twins import weighted_floor
 

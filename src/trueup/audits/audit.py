@@ -15,7 +15,7 @@ import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer, check_number
 from trueup.audits import text
-from trueup.audits.clusters import MIN_CLUSTERS, check_supported
+from trueup.audits.clusters import check_supported
 from trueup.audits.dispersion import count_soft, fit_noise, resolve_family, warn_of_soft_outcomes
 from trueup.audits.findings import RankedFindings, compute_findings, deviation
 from trueup.audits.partitions import partition_by_score
@@ -38,6 +38,7 @@ from trueup.data.table import HELD_OUT_SUFFIX, Schema, Table, is_cross_fitted
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
+from trueup.metrics.inference import MIN_CLUSTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

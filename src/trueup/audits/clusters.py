@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trueup.audits.segments import SCORE_GROUPS, batches
+from trueup.audits.segments import batches
 from trueup.errors import ArgumentError
 from trueup.kernels import clusters as pairs
 from trueup.kernels import tally as sums
 from trueup.kernels.tally import Tally, concatenate_tallies
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
+from trueup.metrics.inference import MIN_CLUSTERS, MIN_EXCESS, SCORE_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from trueup.audits.dispersion import Noise
     from trueup.audits.segments import AuditRows, ScorePartition, SegmentFamily, SortedChunk
 
-MIN_CLUSTERS = 10  # effective; with fewer, neither the variance nor the tail of their sum is known
-MIN_EXCESS = 0.1  # below, clusters cannot raise the variance of the segment by more than this: rows count as independent
 BYTES_PER_SEGMENT = 8 * pairs.COLUMNS
 
 

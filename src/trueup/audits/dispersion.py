@@ -40,8 +40,7 @@ ROWS_PER_COARSE_BIN, MAX_COARSE_BINS = 1000, 8
 LOW_FLOOR, HIGH_FLOOR = 0.25, 0.5  # of the variance beyond the outer bins, as shares of the variance in them
 MIN_SLOPE_BINS = 4
 MAX_SLOPE = 2.0
-BIN_ROWS, BIN_NONZERO, BIN_SCORE, BIN_RESIDUAL, BIN_SQUARE = range(5)
-LEVEL_ROWS, LEVEL_RESIDUAL, LEVEL_EXPECTED, LEVEL_SQUARE, LEVEL_VARIANCE, LEVEL_VARIANCE2 = range(6)
+BIN_NONZERO = 1  # column of the sums by score bin
 BYTES_PER_LEVEL = 8 * 6
 FAMILIES = {"poisson": 1.0, "gamma": 2.0, "tweedie": 1.5}  # exponents of the variance; a default for tweedie
 MIN_POWER, MAX_POWER = 1.0, 3.0
@@ -136,7 +135,7 @@ class PooledNoise:
 
     def allowance(self, tally: Tally) -> FloatArray:
         """Return h = max(1, observed / expected)^slope of each segment whose differences rise: the excess of its noise."""
-        return mean_ratio(tally) ** self.slope
+        return tally.rise_ratio**self.slope
 
     def detectable(self, tally: Tally, level: float) -> FloatArray:
         """Return the smallest range whose p-value is at most ``level``, in the direction of the skewness."""
@@ -184,7 +183,7 @@ class FamilyNoise:
 
     def allowance(self, tally: Tally) -> FloatArray:
         """Return max(1, observed / expected)^power of each segment whose differences rise: the excess of its noise."""
-        return mean_ratio(tally) ** self.power
+        return tally.rise_ratio**self.power
 
     def deviation(self, tally: Tally) -> FloatArray:
         """Return sd(sum w (y - p)) of each segment."""
@@ -339,13 +338,6 @@ def _check_family(family: str, power: float, totals: FamilyTotals) -> None:
         raise DataError(message, hint, parameter="family", settings={"family": "tweedie"})
 
 
-def mean_ratio(tally: Tally) -> FloatArray:
-    """Return max(1, observed / expected) of each segment whose differences rise, else 1."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rises = (tally.state[:, sums.RISE] >= tally.span * (1.0 - 1e-9)) & (tally.expected > 0)
-        return np.where(rises, np.maximum(1.0, 1.0 + tally.residual / tally.expected), 1.0)
-
-
 def difference_variance(tally: Tally) -> FloatArray:
     """Return the variance of sum w (y - p) by successive differences in score order, averaged over all orders within ties.
 
@@ -426,9 +418,10 @@ def _range_pass(partition: ScorePartition) -> dict[int, ScoreRange]:
 
 
 def _bin_pass(offsets: dict[int, int], total: int, bins: int, centre: float, partition: ScorePartition) -> FloatArray:
-    """Return sums of rows by score bin, columns BIN_...: bins of equal counts, but rows of equal score share a bin.
+    """Return by score bin: rows, non-zero outcomes, and sums of scores, residuals and their squares.
 
-    ``offsets`` has the number of rows with lower scores, by partition number; residuals are relative to ``centre``.
+    Bins have equal counts, but rows of equal score share a bin. ``offsets`` has the number of rows with lower scores, by
+    partition number; residuals are relative to ``centre``.
     """
     by_bin = np.zeros((bins, 5))
     rank = offsets[partition.number]
@@ -451,7 +444,10 @@ def _bin_pass(offsets: dict[int, int], total: int, bins: int, centre: float, par
 def _shape_pass(
     noise: PooledNoise, coarse: int, columns: Sequence[int], sizes: Sequence[int], partition: ScorePartition
 ) -> list[FloatArray]:
-    """Return sums of powers 0 to 4 of standardised residuals by coarse bin; per column, sums by level (LEVEL_...)."""
+    """Return sums of powers 0 to 4 of standardised residuals by coarse bin and, per column, sums by level.
+
+    These are numbers of rows, and sums of residuals, predictions, squared residuals, variances and squared variances.
+    """
     out = [np.zeros((coarse, 5)), *(np.zeros((size, 6)) for size in sizes)]
     edges = 0.5 * (noise.score[1:] + noise.score[:-1])
     for chunk in partition.chunks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections import Counter
@@ -105,7 +106,7 @@ def compute_findings(
             if not rows.real:
                 floor = _weighted_floor(families, effects) if rows.weighted else 0.0
                 np.maximum(p, floor, out=p)
-                _refine_pvalues(rows, families, p, shares, spread, settings, workers, effects)
+                _refine_pvalues(rows, families, p, columns["sigma"], shares, spread, settings, workers, effects)
                 np.maximum(p, floor, out=p)
             adjusted[testable] = inference.adjust(p[testable], settings.adjust, shares[testable])  # type: ignore[arg-type]
     if effects is not None:
@@ -222,7 +223,7 @@ def _rank(adjusted: FloatArray, testable: BoolArray, sigma: FloatArray) -> IntAr
     return np.concatenate([low, high[key[high] == 1], high[key[high] > 1]])
 
 
-# Refined p-values: the exact cumulant function of some segments, from the scores of their rows
+# Unequal weights
 
 
 def _spread_variances(families: Sequence[SegmentFamily]) -> float:
@@ -246,14 +247,11 @@ def _spread_variances(families: Sequence[SegmentFamily]) -> float:
 
 
 def _observed_squares(tally: Tally) -> FloatArray:
-    """Return the sum of squared residuals of each segment, divided by max(1, observed / expected) where differences rise.
+    """Return the squared residuals of each segment, summed and divided by `Tally.rise_ratio`.
 
     The division keeps a rate that is higher than expected from hiding itself by its own noise.
     """
-    rises = (tally.state[:, sums.RISE] >= tally.span * (1.0 - 1e-9)) & (tally.expected > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        h = np.where(rises, np.maximum(1.0, 1.0 + tally.residual / tally.expected), 1.0)
-    return np.asarray(tally.weights[:, sums.SQUARES] / h)
+    return np.asarray(tally.weights[:, sums.SQUARES] / tally.rise_ratio)
 
 
 def _weighted_floor(families: Sequence[SegmentFamily], effects: ClusterEffects | None) -> FloatArray:
@@ -272,9 +270,12 @@ def unequal_weights(tally: Tally) -> BoolArray:
     return np.asarray(weight2 * tally.rows > weight**2 * (1.0 + 1e-9))
 
 
+# Refined p-values: the exact cumulant function of some segments, from the scores of their rows
+
+
 def _refine_pvalues(
-    rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, shares: FloatArray, spread: float,
-    settings: AuditSettings, workers: Workers, effects: ClusterEffects | None = None,
+    rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, sigma: FloatArray, shares: FloatArray,
+    spread: float, settings: AuditSettings, workers: Workers, effects: ClusterEffects | None = None,
 ) -> None:  # fmt: skip
     """Refine, in place, each of ``p`` on which the default p-value may err: some of those rejected, and of those not.
 
@@ -286,27 +287,32 @@ def _refine_pvalues(
     method: Any = settings.adjust
     tested = np.flatnonzero(shares)
     starts = np.cumsum([0, *(len(family) for family in families)])
+    # Others are never rejected, or certainly.
+    low = tested[(sigma[tested] >= inference.range_quantile(settings.alpha)) & np.isfinite(sigma[tested])]
+    own = [low[(low >= start) & (low < end)] - start for start, end in itertools.pairwise(starts)]
+    tally = concatenate_tallies([family.take(which) for family, which in zip(families, own, strict=True)])
+    design = np.ones(len(low)) if effects is None else effects.pooled[low]
+    v, k3 = tally.state[:, sums.VARIANCE] * design, tally.state[:, sums.SKEW] * design**2
 
     def rejected(values: FloatArray) -> BoolArray:
-        return np.asarray(inference.adjust(values, method, shares[tested]) <= settings.alpha)
+        """Return which of the segments ``low`` are rejected if these are their p-values."""
+        changed = p.copy()
+        changed[low] = values
+        adjusted = np.ones(len(p))
+        adjusted[tested] = inference.adjust(changed[tested], method, shares[tested])
+        return np.asarray(adjusted[low] <= settings.alpha)
 
-    tallies = concatenate_tallies([block.tally for family in families for block in family.blocks]).take(tested)
-    design = np.ones(len(tested)) if effects is None else effects.pooled[tested]
-    span, optimistic = tallies.span, np.ones(len(tested))
-    rise, v, k3 = (tallies.state[:, column] for column in (sums.RISE, sums.VARIANCE, sums.SKEW))
-    v, k3 = v * design, k3 * design**2
-    can_refine = (v > 0) & (span > 0) & (span >= inference.range_quantile(settings.alpha) * np.sqrt(v))
-    low = np.flatnonzero(can_refine if effects is None else can_refine & ~effects.few[tested])
-    optimistic[low] = inference.optimistic_pvalues(span[low], rise[low], v[low], k3[low])
+    optimistic = inference.optimistic_pvalues(tally.span, tally.state[:, sums.RISE], v, k3)
     # If weights depend on the outcome where it is not modelled, the cumulant function is not known.
-    doubtful = rejected(np.minimum(optimistic, p[tested])) & ~rejected(p[tested]) & (spread == 1)
-    _refine(rows, families, p, tested[doubtful], starts, workers, spread, effects)
+    doubtful = rejected(np.minimum(optimistic, p[low])) & ~rejected(p[low]) & (spread == 1)
+    if effects is not None:
+        doubtful &= ~effects.few[low]
+    _refine(rows, families, p, low[doubtful], starts, workers, spread, effects)
     if rows.weighted:
-        unequal = unequal_weights(tallies) & (v > 0) & ~doubtful
         largest = rows.heaviest * max(*rows.ratios, *(1 / ratio for ratio in rows.ratios))
-        certain = inference.bennett_pvalues(span, np.maximum(v, 1e-300), largest * spread * design)
-        unequal &= rejected(p[tested]) & (certain > settings.alpha * shares[tested])
-        _refine(rows, families, p, tested[unequal], starts, workers, spread, effects)
+        certain = inference.bennett_pvalues(tally.span, v, largest * spread * design)
+        unequal = unequal_weights(tally) & ~doubtful & rejected(p[low]) & (certain > settings.alpha * shares[low])
+        _refine(rows, families, p, low[unequal], starts, workers, spread, effects)
 
 
 def _refine(

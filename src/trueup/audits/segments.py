@@ -34,6 +34,7 @@ from trueup.kernels.tally import (
 )
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
+from trueup.metrics.inference import SCORE_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 OVERALL = "all rows"
 MAX_THIN_LEVELS = 1000  # a column with more levels below min_rows has them counted, not listed
 MAX_DISTINCT_DAYS = 1 << 20
-SCORE_GROUPS = 4  # of similar scores, in which clusters may have errors of opposite sign
 T = TypeVar("T")
 MAX_DEPTH = 3
 MAX_UNCOUNTED_CELLS = 200_000  # up to here all cells are tallied at once; beyond, those with enough rows are found first

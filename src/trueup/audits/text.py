@@ -62,7 +62,7 @@ def describe_error(finding: Finding) -> str:
 
 def verdict(audit: Audit) -> str:
     """Return whether the scores are calibrated, in one sentence."""
-    from trueup.audits.clusters import MIN_CLUSTERS
+    from trueup.metrics.inference import MIN_CLUSTERS
 
     if audit.untestable:
         return f"not testable: {audit.untestable}"

@@ -21,10 +21,10 @@ from trueup.data.chunks import format_to_write
 from trueup.data.frame import read
 from trueup.data.scan import find_files
 from trueup.data.sql import column_names
-from trueup.decisions.clusters import MIN_CLUSTERS
 from trueup.decisions.evaluate import ACT, DecisionProblem, RuleEvaluation, SegmentCosts, dominated_actions, threshold_of
 from trueup.decisions.rules import Action, as_actions
 from trueup.errors import ArgumentError, ColumnError, FileError, IdentifierWarning, TrueupError, TrueupWarning
+from trueup.metrics.inference import MIN_CLUSTERS
 from trueup.metrics.result import to_plain
 
 if TYPE_CHECKING:

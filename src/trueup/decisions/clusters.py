@@ -13,16 +13,13 @@ from trueup.data.clusters import cluster_keys
 from trueup.data.columns import from_values
 from trueup.data.frame import describe_rows
 from trueup.errors import DataError
-from trueup.metrics.inference import limit_pvalues
+from trueup.metrics.inference import MIN_EXCESS, SCORE_GROUPS, limit_pvalues
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
     from trueup.metrics.cumulative import CalibrationBound
     from trueup.metrics.inputs import Scored
 
-SCORE_GROUPS = 4
-MIN_CLUSTERS = 10  # effective, as in an audit: with fewer, the variance of their sum is not known
-MIN_EXCESS = 0.1  # below, clusters cannot raise the variance by more than this: rows count as independent
 UNSEEN = 0.25  # of a cluster whose rows all have the rarer outcome: how many such clusters the sample may lack
 
 

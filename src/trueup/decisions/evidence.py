@@ -17,10 +17,10 @@ import numpy as np
 from trueup._validate import check_choice, check_fraction
 from trueup.data.columns import from_array
 from trueup.data.frame import MAX_WEIGHT, are_hard
-from trueup.decisions.clusters import MIN_CLUSTERS, effective_clusters, likely_variance, read_clusters
+from trueup.decisions.clusters import effective_clusters, likely_variance, read_clusters
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, NotFittedError, ShiftWarning
 from trueup.metrics.cumulative import CalibrationBound
-from trueup.metrics.inference import likely_root, range_quantile
+from trueup.metrics.inference import MIN_CLUSTERS, likely_root, range_quantile
 from trueup.metrics.inputs import Scored, validate_array, validate_scores, validate_weights
 
 if TYPE_CHECKING:

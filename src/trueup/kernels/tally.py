@@ -515,6 +515,13 @@ class Tally:
         """Largest absolute value of the cumulative differences: total weight times ECCE-MAD."""
         return np.maximum(self.state[:, HIGH], -self.state[:, LOW])
 
+    @property
+    def rise_ratio(self) -> FloatArray:
+        """max(1, observed / expected) of each segment whose differences rise, else 1."""
+        rises = (self.state[:, RISE] >= self.span * (1.0 - 1e-9)) & (self.expected > 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(rises, np.maximum(1.0, 1.0 + self.residual / self.expected), 1.0)
+
     def take(self, which: IntArray) -> Tally:
         """Return the tally of the segments with indices ``which``."""
         return Tally(self.rows[which], self.state[which], self.weights[which], self.real)

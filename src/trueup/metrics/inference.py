@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 
 Adjustment = Literal["holm", "bh", "by", "max"]
+MIN_CLUSTERS = 10  # effective; with fewer, neither the variance nor the tail of their sum is known
+MIN_EXCESS = 0.1  # below, clusters cannot raise a variance by more than this: rows count as independent
+SCORE_GROUPS = 4  # of similar scores, in which clusters may have errors of opposite sign
 POWER = 0.8
 Z_POWER = NormalDist().inv_cdf(POWER)
 
