@@ -209,3 +209,23 @@ def test_segments_with_far_too_few_rare_events_are_found():
         y = random.random(n) < np.where(segment == "x", 0.0, p)
         found += tu.audit({"s": segment, "p": p, "y": y}, outcome="y", prediction="p")["s=x"].p_adjusted <= 0.05
     assert found >= 19
+
+
+def test_draws_are_refused_where_weights_depend_on_the_outcome_in_a_way_they_cannot_model():
+    random = np.random.default_rng(0)
+    n = 40_000
+    p = random.beta(2, 4, n)
+    y = random.random(n) < p
+    group = np.array([*"abcd"], object)[random.integers(0, 4, n)]
+    kept = ~(y & (group == "a")) | (random.random(n) < 0.1)
+    local = {"g": group, "p": p, "y": y, "w": np.where(y & (group == "a"), 10.0, 1.0)}
+    local = {name: column[kept] for name, column in local.items()}
+    roles = {"outcome": "y", "prediction": "p", "weight": "w"}
+    with pytest.raises(ArgumentError, match=r"adjust='max' draws outcomes that the weights do not depend on"):
+        tu.audit(local, **roles, adjust="max")
+    audit = tu.audit(local, **roles)
+    assert audit.weight_spread > 1.2
+    assert "weights are associated with the outcome in some segments" in repr(audit)
+    classes = {"p_0": 1 - p, "p_1": p, "y": y.astype(int), "w": np.where(y, 4.0, 1.0)}
+    with pytest.raises(ArgumentError, match=r"adjust='max' cannot draw classes that the weights depend on"):
+        tu.audit(classes, **roles | {"prediction": ["p_0", "p_1"]}, adjust="max")
