@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trueup import decisions, figures, metrics, simulate
-    from trueup.audits.audit import Audit, Finding, audit
+    from trueup.audits.audit import audit
+    from trueup.audits.result import Audit, Finding
     from trueup.audits.swap_regret import swap_regret
     from trueup.calibrators.auto import Auto
     from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, Temperature
@@ -65,7 +66,8 @@ __all__ = [
 
 # Module -> its public names. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
 _MODULES = {
-    "audits.audit": ("Audit", "Finding", "audit"),
+    "audits.audit": ("audit",),
+    "audits.result": ("Audit", "Finding"),
     "audits.swap_regret": ("swap_regret",),
     "calibrators.auto": ("Auto",),
     "calibrators.curves.estimators": ("Beta", "Histogram", "Isotonic", "Platt", "Temperature"),

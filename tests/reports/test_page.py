@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.audits.audit import Source
+from trueup.audits.result import Source
 from trueup.audits.text import number
 from trueup.errors import ArgumentError
 from trueup.reports.compare import curve_pairs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.audits.audit import Source
+from trueup.audits.result import Source
 from trueup.reports.compare import compared_sentences, compared_step
 from trueup.reports.page import render
 from trueup.reports.profiles import Vocabulary

@@ -1,28 +1,22 @@
-"""audit(): test the calibration of scores over all rows and on every segment; Audit and Finding: its result."""
+"""audit(): test the calibration of scores over all rows and on every segment."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
-import math
-import re
-from dataclasses import dataclass, field
-from functools import cached_property
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer, check_number
-from trueup.audits import text
 from trueup.audits.clusters import check_supported
-from trueup.audits.dispersion import count_soft, fit_noise, resolve_family, warn_of_soft_outcomes
-from trueup.audits.findings import RankedFindings, compute_findings, deviation
+from trueup.audits.dispersion import fit_noise, resolve_family
+from trueup.audits.findings import compute_findings
 from trueup.audits.partitions import partition_by_score
+from trueup.audits.result import Audit, AuditSettings
 from trueup.audits.segments import (
-    OVERALL,
     MemoryRows,
-    SegmentColumns,
     find_families,
     fit_binners,
     plan_grid,
@@ -30,32 +24,22 @@ from trueup.audits.segments import (
     segment_codes,
     target_labels,
 )
-from trueup.audits.summary import AuditSummary, LazySummary, summarise
+from trueup.audits.summary import LazySummary, summarise
 from trueup.cluster.partitions import PartitionedTable, open_partitions
-from trueup.data.columns import engine_of, frame_like, open_source, to_jsonable
+from trueup.data.columns import engine_of, open_source
 from trueup.data.frame import read
-from trueup.data.table import HELD_OUT_SUFFIX, Schema, Table, is_cross_fitted
-from trueup.errors import ArgumentError
+from trueup.data.table import HELD_OUT_SUFFIX, Table, is_cross_fitted
+from trueup.errors import ArgumentError, SoftOutcomeWarning
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
-from trueup.metrics.inference import MIN_CLUSTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from trueup._types import AnyArray, Int32Array, IntArray
-    from trueup.audits.dispersion import Noise
-    from trueup.audits.segments import SegmentFamily, SegmentGrid
-    from trueup.kernels.tally import SortedRows
-    from trueup.metrics.reliability import ReliabilityCurve
 
 MAX_CELLS = 2_000_000
 MIN_SAMPLING_RATE = 1e-9
 SINGLE_THREAD_ROWS = 20_000  # up to here starting threads takes longer than they save
-AMBIGUOUS = -1
-RARE_LEVELS = re.compile(r"=\([\d,]+ rare levels\)$")  # how many levels are rare differs between audits
 
 
 def audit(
@@ -174,7 +158,8 @@ def audit(
     if adjust == "max":
         inference.check_draws(alpha, draws)
     given_task = task
-    task, variance_power = resolve_family(family, variance_power, task)
+    if family is not None or variance_power is not None:
+        task, variance_power = resolve_family(family, variance_power, task)
     used_draws = int(draws) if adjust == "max" else 0
     settings = AuditSettings(
         int(depth), int(min_rows), float(alpha), str(adjust), int(max_cells), used_draws, int(random_state), family,
@@ -214,6 +199,24 @@ def audit(
     result = _audit_table(table, bins, segments, settings, workers, ratio)
     marked = isinstance(prediction, str) and f"{prediction}{HELD_OUT_SUFFIX}" in open_source(data).keys
     return dataclasses.replace(result, cross_fitted=True) if marked or is_cross_fitted(table.prediction) else result
+
+
+def warn_of_soft_outcomes(soft: int, rows: int, name: str | None) -> None:
+    """Warn if most outcomes, ``soft`` of them, are neither 0 nor 1: as coin flips they have more noise than rates do."""
+    if 2 * soft > rows:
+        message = f"{soft:,} of {rows:,} outcomes in column {name!r} are neither 0 nor 1"
+        hint = 'pass task "regression" for rates and shares, "binary" for labels that are probabilities'
+        warnings.warn(
+            f"{message}; each is tested as if it were a coin flip, which finds less\nhint: {hint}",
+            SoftOutcomeWarning,
+            stacklevel=3,
+        )
+
+
+def count_soft(table: Table) -> int:
+    """Return the number of outcomes of a binary task between 0 and 1, neither of them."""
+    y = table.outcome
+    return 0 if y is None or table.schema.task != "binary" else int(np.count_nonzero((y > 0) & (y < 1)))
 
 
 def _check_partitioned(prediction: Any, segments: Any, sampling: Any, adjust: str) -> None:
@@ -268,7 +271,7 @@ def _audit_table(
     if settings.adjust == "max" and len(rows.targets) > 1 and any(own != 1 for own in rows.ratios):
         reason = "cannot draw classes that the weights depend on"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
-    noise = fit_noise(rows, grid, settings)
+    noise = fit_noise(rows, grid, settings) if rows.real or settings.family else None
     families, _ = find_families(rows, grid, workers, noise)
     findings = compute_findings(rows, families, settings, workers, grid, table)
     audit = Audit.build(
@@ -287,7 +290,7 @@ def _audit_partitions(
     with contextlib.ExitStack() as stack:
         facts, columns, rows = partition_by_score(table, binners, settings, workers, stack)
         warn_of_soft_outcomes(facts.summary.soft if warn else 0, rows.rows, facts.schema.outcome)
-        noise = fit_noise(rows, rows.grid, settings)
+        noise = fit_noise(rows, rows.grid, settings) if rows.real or settings.family else None
         families, pool = find_families(rows, rows.grid, workers, noise)
         findings = compute_findings(rows, families, settings, workers, rows.grid)
     assert pool is not None
@@ -301,399 +304,3 @@ def _audit_partitions(
         design=audit.overall.design_effect or 1.0,
     )  # fmt: skip
     return dataclasses.replace(audit, summary_source=summary)
-
-
-@dataclass(frozen=True)
-class AuditSettings:
-    """The parameters of `audit` that determine which segments are tested, and how."""
-
-    depth: int
-    min_rows: int
-    alpha: float
-    adjust: str
-    max_cells: int
-    draws: int
-    random_state: int
-    family: str | None = None
-    variance_power: float | None = None
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where the rows of an audit came from: files by name, size and digest, and the command that read them.
-
-    ``fit`` is the command that fits a correction on the same rows; ``training_rows`` is true if the rows look
-    like those that the audited correction was fitted on.
-    """
-
-    files: tuple[tuple[str, int, str], ...]
-    command: str
-    fit: str = ""
-    training_rows: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Finding:
-    """One segment, and the numbers that the audit computed for it.
-
-    Attributes
-    ----------
-    segment : str
-    depth : int
-        Number of columns that the segment combines.
-    n : int
-    weight : float
-    observed, expected : float
-        Weighted means of outcomes and scores; ``bias`` is observed - expected.
-    ratio, ratio_low, ratio_high : float
-        Observed / expected with an unadjusted 1 - alpha interval.
-    ecce : float
-        Range of the cumulative differences (ECCE-R); ``sigma`` is the same in units of its standard deviation.
-    p_value, p_adjusted : float
-        NaN if not testable. P-values near the rejection limit are refined, so ``p_value`` can depend on the other segments.
-    mde : float
-        Minimum detectable effect: the shift that a test at the segment's share of alpha detects with 80% power.
-    testable : bool
-        False if there are too few rows for a test; the segment is then not counted in the family. False, too, if there are
-        too few clusters; it is then counted, so that the other p-values are adjusted as if it had been tested.
-    note : str
-    curve : ReliabilityCurve or None
-        Set for the worst thousand segments and for all rows.
-    design_effect : float or None
-        Factor by which clusters raise the variance of the segment; None without clusters.
-    """
-
-    segment: str
-    depth: int
-    n: int
-    weight: float
-    observed: float
-    expected: float
-    ratio: float
-    ratio_low: float
-    ratio_high: float
-    bias: float
-    ecce: float
-    sigma: float
-    p_value: float
-    p_adjusted: float
-    mde: float
-    testable: bool
-    note: str = ""
-    curve: ReliabilityCurve | None = field(default=None, repr=False)
-    design_effect: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; values that are not finite become None."""
-        names = (*COLUMNS, "note") if self.design_effect is None else (*COLUMNS, DESIGN_EFFECT, "note")
-        values = {name: to_jsonable(getattr(self, name)) for name in names}
-        return values | {"curve": None if self.curve is None else self.curve.to_dict()}
-
-    def __repr__(self) -> str:
-        interval = f"{text.number(self.ratio_low)} to {text.number(self.ratio_high)}"
-        tail = f"adjusted p {text.number(self.p_adjusted, 2)}" if self.testable else self.note
-        return (
-            f"<{text.shorten(self.segment, 80)}: {self.n:,} rows, observed {text.number(self.observed)}, "
-            f"expected {text.number(self.expected)}, ratio {text.number(self.ratio)} ({interval}), "
-            f"{text.number(self.sigma)} sigma, {tail}>"
-        )
-
-
-DESIGN_EFFECT = "design_effect"  # a column of audits with clusters only
-COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve", DESIGN_EFFECT))
-
-
-@dataclass(frozen=True, eq=False)
-class SegmentKeys:
-    """Columns and level codes of all segments, worst first (rank 0); names are formatted on request."""
-
-    columns: Int32Array
-    codes: Int32Array
-    target: NDArray[np.int16]
-    labels: Sequence[tuple[str, ...]]
-    targets: tuple[str, ...]
-
-    def name(self, rank: int) -> str:
-        """Return the name of the segment at position ``rank``, such as "country=BR & device=tv"."""
-        levels = self._levels(rank)
-        target = self.targets[self.target[rank]]
-        return " & ".join([target, *levels] if target else levels) or OVERALL
-
-    def parts(self, rank: int) -> tuple[str, ...]:
-        """Return the label of the audited score (empty if single) and sorted level labels of the segment at ``rank``."""
-        return self.targets[self.target[rank]], *sorted(
-            RARE_LEVELS.sub("=(rare levels)", level) for level in self._levels(rank)
-        )
-
-    def _levels(self, rank: int) -> list[str]:
-        pairs = zip(self.columns[rank], self.codes[rank], strict=True)
-        return [self.labels[column][code] for column, code in pairs if column >= 0]
-
-    @property
-    def depth(self) -> IntArray:
-        """Number of columns that each segment combines."""
-        return np.asarray((self.columns >= 0).sum(axis=1))
-
-
-def _unordered(segment: str) -> tuple[str, ...]:
-    return tuple(sorted(segment.split(" & ")))
-
-
-@dataclass(frozen=True, eq=False)
-class Audit:
-    """The result of `trueup.audit`: a verdict, and a finding for every segment, worst first.
-
-    Attributes
-    ----------
-    rows : int
-        Rows audited. ``unlabelled`` and ``weightless`` count those set aside.
-    schema : Schema
-    settings : AuditSettings
-    tested : int
-        Number of segments with a p-value. Segments with too few clusters have none, and are in the family of tests, too.
-    thin : int
-        Number of segments with rows, but fewer than ``min_rows``: they are not tested.
-    dropped : tuple of str
-        Combinations of columns left out to stay within ``max_cells``; the verdict counts them.
-    left_out : mapping
-        Columns left out, and why.
-    global_sigma, prevalence : float
-        Standard deviation of the statistic and observed mean over all rows (with several classes, of the top label).
-    noise : PooledNoise, FamilyNoise or None
-        The model of the noise of real outcomes.
-    weight_ratio : float
-        How many times as much rows of outcome 1 weigh as rows of outcome 0 with equal scores; 1 if weights do not depend on
-        the outcome.
-    weight_spread : float
-        Factor of the variances of segments with unequal weights, above 1 if weights depend on the outcome in some segments.
-    source : Source or None
-        Where the rows came from, and the command that read them, if known.
-    clusters : int
-        Number of clusters; 0 without clusters.
-    cross_fitted : bool
-        Whether the scores are the held-out predictions of a cross-fit, of which an audit is nearly blind.
-    """
-
-    columns: Mapping[str, AnyArray] = field(repr=False)
-    keys: SegmentKeys = field(repr=False)
-    curves: Mapping[int, ReliabilityCurve] = field(repr=False)
-    schema: Schema
-    settings: AuditSettings
-    rows: int
-    unlabelled: int
-    weightless: int
-    thin: int
-    dropped: tuple[str, ...]
-    left_out: Mapping[str, str]
-    global_sigma: float
-    prevalence: float
-    noise: Noise | None = field(default=None, repr=False)
-    weight_ratio: float = 1.0
-    weight_spread: float = 1.0
-    source: Source | None = None
-    summary_source: AuditSummary | LazySummary | None = field(default=None, repr=False)
-    clusters: int = 0
-    cross_fitted: bool = False
-
-    @classmethod
-    def build(
-        cls, columns: SegmentColumns, grid: SegmentGrid, families: Sequence[SegmentFamily], findings: RankedFindings,
-        **facts: Any,
-    ) -> Audit:  # fmt: skip
-        """Return the audit with these findings, without a summary; ``facts`` are its other attributes by name."""
-        keys = [family.keys for family in families]
-        target = np.repeat(np.arange(len(families), dtype=np.int16), [len(family) for family in families])
-        for column in findings.columns.values():
-            column.setflags(write=False)
-        overall = families[0].blocks[0].tally
-        order, labels = findings.order, tuple(family.label for family in families)
-        segment_columns, codes = (np.concatenate([own[at] for own in keys])[order] for at in (0, 1))
-        segment_columns = np.append(grid.columns, -1).astype(np.int32)[segment_columns]
-        return cls(
-            columns=findings.columns,
-            keys=SegmentKeys(segment_columns, codes, target[order], columns.labels, labels),
-            curves=findings.curves,
-            clusters=findings.clusters,
-            weight_spread=findings.spread,
-            thin=sum(block.thin for family in families for block in family.blocks),
-            dropped=tuple(" x ".join(columns.names[at] for at in combination) for combination in grid.dropped),
-            global_sigma=float(deviation(families[0], overall)[0] * findings.overall_stretch / overall.weight[0]),
-            noise=families[0].noise,
-            prevalence=float((overall.expected[0] + overall.residual[0]) / overall.weight[0]),
-            **facts,
-        )
-
-    @property
-    def summary(self) -> AuditSummary:
-        """Distribution of scores, cumulative differences and measures over all rows (of the top label, if several classes).
-
-        Computed on first use. An audit of rows in memory holds on to scores and outcomes for it, about 30 bytes per row.
-        """
-        source = self.summary_source
-        if source is None:
-            raise ArgumentError("this audit has no summary of its rows", hint="audit the rows again")
-        return source.value if isinstance(source, LazySummary) else source
-
-    @property
-    def sorted_rows(self) -> SortedRows | None:
-        """The rows in ascending score order if they are in memory, else None."""
-        return self.summary_source.rows if isinstance(self.summary_source, LazySummary) else None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle the summary instead of the rows."""
-        return {**self.__dict__, "summary_source": None if self.summary_source is None else self.summary}
-
-    def __len__(self) -> int:
-        return len(self.columns["n"])
-
-    def __iter__(self) -> Iterator[Finding]:
-        """Iterate over the findings, worst first."""
-        return (self.finding(rank) for rank in range(len(self)))
-
-    def __getitem__(self, segment: str) -> Finding:
-        """Return the finding of a segment by name, such as ``audit["country=BR & device=tv"]``, levels in any order."""
-        rank = self._ranks_by_name.get(_unordered(str(segment)))
-        if rank == AMBIGUOUS:
-            raise ArgumentError(f"several segments are called {segment!r}", hint="find them in to_frame()")
-        if rank is None:
-            near = difflib.get_close_matches(str(segment), self._names[:20_000].tolist(), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "the segments are in to_frame()['segment']"
-            raise ArgumentError(f"no segment {segment!r} in this audit", hint=hint)
-        return self.finding(rank)
-
-    @cached_property
-    def _names(self) -> NDArray[np.object_]:
-        names = np.empty(len(self), object)
-        names[:] = [self.keys.name(rank) for rank in range(len(self))]
-        return names
-
-    @cached_property
-    def _ranks_by_name(self) -> dict[tuple[str, ...], int]:
-        ranks: dict[tuple[str, ...], int] = {}
-        for rank, name in enumerate(self._names):
-            key = _unordered(name)
-            ranks[key] = AMBIGUOUS if key in ranks else rank
-        return ranks
-
-    @cached_property
-    def ranks(self) -> dict[tuple[str, ...], int]:
-        """Rank (0 is the worst) of every segment by `SegmentKeys.parts`; the first of several segments with equal parts."""
-        ranks: dict[tuple[str, ...], int] = {}
-        for rank in range(len(self)):
-            ranks.setdefault(self.keys.parts(rank), rank)
-        return ranks
-
-    def finding(self, rank: int) -> Finding:
-        """Return the finding at position ``rank``; 0 is the worst segment."""
-        values = {name: column[rank].item() for name, column in self.columns.items()}
-        depth = int((self.keys.columns[rank] >= 0).sum())
-        remark, curve = self._note(values), self.curves.get(rank)
-        return Finding(segment=self.keys.name(rank), depth=depth, note=remark, curve=curve, **values)
-
-    def _note(self, values: Mapping[str, Any]) -> str:
-        """Return a remark on a finding with these values (not tested, approximate p-value, ...), or an empty string."""
-        if not values["testable"]:
-            if self.untestable:
-                return f"not testable: {self.untestable}"
-            few = values["n"] >= text.min_tested_rows(self)
-            return f"not tested: fewer than {MIN_CLUSTERS} effective clusters" if few else f"not tested: {values['n']} rows"
-        if values["p_value"] == 0 and values["sigma"] == math.inf:
-            return "a prediction of 0 or 1 was wrong" if self.schema.task != "regression" else "differs without any noise"
-        few = "" if self.noise is None else text.few_rows(self)
-        return f"p-value approximate: {few}" if few else ""
-
-    @property
-    def untestable(self) -> str:
-        """Why no segment can be tested, whatever its size; empty if segments can be tested."""
-        return "" if self.noise is None else self.noise.reason
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the columns of `to_frame`."""
-        return (*COLUMNS, DESIGN_EFFECT) if DESIGN_EFFECT in self.columns else COLUMNS
-
-    @property
-    def tested(self) -> int:
-        """Number of segments with a p-value; those with too few clusters count in the family, but not here."""
-        return int(self.columns["testable"].sum())
-
-    @property
-    def rejected(self) -> int:
-        """Number of segments whose adjusted p-value is at most alpha."""
-        return int((self.columns["p_adjusted"] <= self.settings.alpha).sum())
-
-    @property
-    def miscalibrated(self) -> bool:
-        """Whether some segment is significantly miscalibrated."""
-        return self.rejected > 0
-
-    @property
-    def verdict(self) -> str:
-        """Whether the scores are calibrated, in one sentence."""
-        return text.verdict(self)
-
-    @cached_property
-    def overall(self) -> Finding:
-        """The finding over all rows, which is one of the tests; with several classes, that of the top label."""
-        return self.finding(int(np.flatnonzero((self.keys.depth == 0) & (self.keys.target == 0))[0]))
-
-    def worst(self, count: int = 10) -> list[Finding]:
-        """Return the ``count`` worst segments, by adjusted p-value and then by ``sigma`` (see `Finding`)."""
-        return [self.finding(rank) for rank in range(max(0, min(count, len(self))))]
-
-    @property
-    def worst_sigma(self) -> float:
-        """Multicalibration error: the largest ``sigma`` (statistic in standard deviations) among the tested segments."""
-        sigma = self.columns["sigma"][self.columns["testable"]]
-        return float(sigma.max()) if len(sigma) else math.nan
-
-    @property
-    def mce_absolute(self) -> float:
-        """Multicalibration error in the units of the score: `worst_sigma` times `global_sigma`."""
-        return self.worst_sigma * self.global_sigma
-
-    @property
-    def mce_relative(self) -> float:
-        """`mce_absolute` divided by the share of the rarer class (by the absolute mean outcome, for regression)."""
-        scale = abs(self.prevalence) if self.schema.task == "regression" else min(self.prevalence, 1 - self.prevalence)
-        return self.mce_absolute / scale if scale > 0 else math.nan
-
-    def to_frame(self, like: Any = None) -> Any:
-        """Return every segment as a frame of the library that ``like`` comes from, or as a dict of arrays."""
-        named = {"segment": self._names, "depth": self.keys.depth, **self.columns}
-        return frame_like({name: named[name].copy() for name in self.column_names}, like)
-
-    def to_dict(self, most: int | None = None) -> dict[str, Any]:
-        """Return plain values for JSON: verdict, settings, and findings, worst first (at most ``most``)."""
-        count = len(self) if most is None else min(most, len(self))
-        summary = (
-            "verdict", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute", "mce_relative",
-            "prevalence", "unlabelled", "weightless", "thin", "weight_ratio", "weight_spread",
-            "clusters",
-        )  # fmt: skip
-        roles = ("task", "outcome", "prediction", "weight", "classes", *(["cluster"] if self.schema.cluster else []))
-        return {
-            **{name: to_jsonable(getattr(self, name)) for name in summary},
-            "roles": {name: to_jsonable(getattr(self.schema, name)) for name in roles},
-            "by": [feature.name for feature in self.schema.features],
-            "settings": to_jsonable(dataclasses.asdict(self.settings)),
-            "dropped": list(self.dropped),
-            "left_out": dict(self.left_out),
-            "overall": self.overall.to_dict(),
-            "findings": [self.finding(rank).to_dict() for rank in range(count)],
-        }
-
-    def _shown(self, count: int) -> list[Finding]:
-        """Return the ``count`` worst segments, and the finding over all rows if it is not among them."""
-        worst = self.worst(count)
-        return worst if any(finding.segment == self.overall.segment for finding in worst) else [*worst, self.overall]
-
-    def __repr__(self) -> str:
-        rows = [text.headings(self), *text.table_rows(self._shown(8))]
-        lines = text.aligned_lines([(text.shorten(row[0]), *row[1:]) for row in rows])
-        return "\n".join([self.verdict, "", *lines, "", *text.notes(self)]).rstrip()
-
-    def _repr_html_(self) -> str:
-        shown = self._shown(10)
-        rejected = [finding.testable and finding.p_adjusted <= self.settings.alpha for finding in shown]
-        return text.html_page(self.verdict, text.headings(self), text.table_rows(shown), rejected, text.notes(self))

@@ -9,7 +9,6 @@ With a ``family`` (Poisson, gamma, Tweedie) the variance is a known function of 
 from __future__ import annotations
 
 import operator
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -18,7 +17,7 @@ import numpy as np
 
 from trueup._validate import check_choice, check_number
 from trueup.audits.segments import AuditRows, ScorePartition, SegmentGrid, SortedChunk, batches
-from trueup.errors import ArgumentError, DataError, SoftOutcomeWarning
+from trueup.errors import ArgumentError, DataError
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
 from trueup.metrics import inference
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup._types import FloatArray
-    from trueup.audits.audit import AuditSettings
-    from trueup.data.table import Table
+    from trueup.audits.result import AuditSettings
     from trueup.kernels.tally import SortedRows, Tally
 
     ScoreRange = tuple[int, float, int, float]  # rows, sum of residuals, non-zero outcomes and lowest score
@@ -245,24 +243,6 @@ def resolve_family(family: str | None, variance_power: float | None, task: str) 
         message = f"the variance of family {family!r} has the exponent {FAMILIES[family]:g}; got {variance_power:g}"
         raise ArgumentError(message, "use {family}", parameter="variance_power", settings={"family": "tweedie"})
     return "regression", float(variance_power)
-
-
-def warn_of_soft_outcomes(soft: int, rows: int, name: str | None) -> None:
-    """Warn if most outcomes, ``soft`` of them, are neither 0 nor 1: as coin flips they have more noise than rates do."""
-    if 2 * soft > rows:
-        message = f"{soft:,} of {rows:,} outcomes in column {name!r} are neither 0 nor 1"
-        hint = 'pass task "regression" for rates and shares, "binary" for labels that are probabilities'
-        warnings.warn(
-            f"{message}; each is tested as if it were a coin flip, which finds less\nhint: {hint}",
-            SoftOutcomeWarning,
-            stacklevel=3,
-        )
-
-
-def count_soft(table: Table) -> int:
-    """Return the number of outcomes of a binary task between 0 and 1, neither of them."""
-    y = table.outcome
-    return 0 if y is None or table.schema.task != "binary" else int(np.count_nonzero((y > 0) & (y < 1)))
 
 
 def fit_noise(rows: AuditRows, grid: SegmentGrid, settings: AuditSettings) -> Noise | None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.audits.audit import AuditSettings
     from trueup.audits.dispersion import Noise
+    from trueup.audits.result import AuditSettings
     from trueup.audits.segments import SegmentGrid
     from trueup.data.table import Table
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.audits.audit import AuditSettings
+    from trueup.audits.result import AuditSettings
     from trueup.audits.segments import SegmentGrid
     from trueup.data.bins import ColumnBinner
     from trueup.data.table import Schema, Table

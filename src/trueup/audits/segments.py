@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.audits.audit import AuditSettings
     from trueup.audits.dispersion import Noise
+    from trueup.audits.result import AuditSettings
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Feature, Schema, Table
     from trueup.kernels.tally import SortedRows

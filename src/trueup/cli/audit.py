@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from trueup._validate import check_number
-from trueup.audits.audit import MAX_CELLS, Audit, Source, audit
-from trueup.audits.dispersion import count_soft, warn_of_soft_outcomes
+from trueup.audits.audit import MAX_CELLS, audit, count_soft, warn_of_soft_outcomes
+from trueup.audits.result import Audit, Source
 from trueup.audits.text import headings, notes, number, shorten, table_rows
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_audit, fit_words, option_words

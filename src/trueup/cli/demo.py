@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trueup.audits.audit import Audit, audit
+from trueup.audits.audit import audit
 from trueup.audits.text import number, shorten
 from trueup.cli import console, io
 from trueup.cli.next_steps import command
@@ -20,6 +20,8 @@ from trueup.storage import check_writable
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
+
+    from trueup.audits.result import Audit
 
 BY = ("region", "product", "employment", "age", "income", "term", "opened")
 ROLES: dict[str, Any] = {"outcome": "outcome", "prediction": "prediction"}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from trueup.audits.audit import Audit
+    from trueup.audits.result import Audit
     from trueup.calibrators.explain import Explanation, RowExplanation
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.map import PatchList

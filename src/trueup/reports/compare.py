@@ -19,7 +19,7 @@ from trueup.reports.text import AUDIT_AGAIN, TIME_WORD, NextStep, count_segments
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from trueup.audits.audit import Audit, Finding
+    from trueup.audits.result import Audit, Finding
     from trueup.reports.page import Page
 
     Row = Sequence[Finding | None]  # the findings of a segment, one per audit

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from trueup.audits.audit import Audit, Finding
+    from trueup.audits.result import Audit, Finding
     from trueup.audits.summary import AuditSummary
     from trueup.metrics.reliability import ReliabilityCurve
 

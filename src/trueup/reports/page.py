@@ -19,7 +19,7 @@ import numpy as np
 
 import trueup
 from trueup._validate import check_integer
-from trueup.audits.audit import Audit, Finding
+from trueup.audits.result import Audit, Finding
 from trueup.audits.text import is_possible_shift, number, shorten
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError

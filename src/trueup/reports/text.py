@@ -18,7 +18,7 @@ from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trueup.audits.audit import Audit
+    from trueup.audits.result import Audit
     from trueup.audits.summary import AuditSummary
 
 LARGE_UNDETECTED_ERROR = 0.25  # of the mean: collect more rows if an error of this size could go undetected

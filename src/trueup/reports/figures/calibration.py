@@ -10,7 +10,7 @@ import numpy as np
 
 from trueup._optional import require
 from trueup._validate import check_integer, check_number
-from trueup.audits.audit import Audit, Finding
+from trueup.audits.result import Audit, Finding
 from trueup.audits.text import shorten
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics import LceCurve, LocalErrors

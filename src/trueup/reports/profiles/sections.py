@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trueup._types import BoolArray, FloatArray
-    from trueup.audits.audit import Audit
+    from trueup.audits.result import Audit
 
 MAX_VALUES = 200
 MAX_GRADES = 200
