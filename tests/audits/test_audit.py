@@ -588,6 +588,28 @@ def test_rare_levels_are_tested_together_alone_and_in_combinations():
     assert [finding.segment for finding in everything] == ["all rows"]
 
 
+def test_a_level_named_like_pooled_rare_levels_is_another_segment():
+    random = np.random.default_rng(0)
+    n = 3000
+    rare = np.arange(n) < 120
+    country = np.where(rare, np.char.add("r", (np.arange(n) % 6).astype(str)), "(6 rare levels)").astype(object)
+    data = {"country": country, "p": np.full(n, 0.3), "y": random.random(n) < 0.3}
+    segments = {"country=(6 rare levels, pooled)": random.random(n) < 0.5}
+    audits = [tu.audit(data, **ROLES, segments=own) for own in (None, segments)]
+    assert audits[0]["country=(6 rare levels)"].n == n - 120
+    assert audits[0]["country=(6 rare levels, pooled)"].n == 120
+    assert audits[1]["country=(6 rare levels, pooled)"].n == segments["country=(6 rare levels, pooled)"].sum()
+    assert audits[1]["country=(6 rare levels, pooled, pooled)"].n == 120
+    assert all(len(audit.ranks) == len(audit) for audit in audits)
+    # In another audit other levels are rare: the pooled segment is the same, whatever its label.
+    other = tu.audit({**data, "country": np.where(country == "r5", "r4", country)}, **ROLES)
+    assert other["country=(5 rare levels)"].n == 120
+    rank = other.ranks[("", False), ("country", True)]
+    assert other.finding(rank).segment == "country=(5 rare levels)"
+    assert audits[0].finding(audits[0].ranks[("", False), ("country", True)]).n == 120
+    assert other.finding(other.ranks[("", False), ("country=(6 rare levels)", False)]).n == n - 120
+
+
 @pytest.mark.parametrize("levels", [20, 300])
 def test_an_error_shared_by_rare_levels_is_found(levels):
     found = 0

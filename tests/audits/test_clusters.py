@@ -224,6 +224,23 @@ def test_segments_with_few_clusters_are_not_tested_but_counted():
     assert everything.verdict == "nothing could be tested: no segment has 50 rows in 10 effective clusters"
 
 
+def test_an_audit_of_very_uneven_clusters_says_why_and_what_to_do():
+    rows = clustered_rows(6, 250, 8)
+    rows["customer"] = np.maximum(rows["customer"] - 150, 0)  # one has 1,208 rows, the others 8
+    columns = {name: rows[name] for name in ("y", "p", "customer", "region")}
+    audit = tu.audit(columns, **ROLES, cluster="customer")
+    assert audit.clusters == 100
+    assert audit.effective_clusters < 1.2
+    assert audit.verdict.endswith("10 effective clusters; a few large clusters have most of the rows")
+    assert "the 100 clusters count for 1.0 of equal size" in repr(audit)
+    assert "weight each row by 1 / the number of rows of its cluster" in repr(audit)
+    columns["w"] = 1 / np.bincount(rows["customer"])[rows["customer"]]
+    followed = tu.audit(columns, **ROLES, weight="w", cluster="customer")
+    assert followed.tested == 5
+    assert followed.effective_clusters > 90
+    assert "a few large clusters" not in repr(followed)
+
+
 def test_the_design_effect_is_a_column_of_audits_with_clusters_only():
     rows = clustered_rows(3)
     audit = tu.audit(rows, **ROLES, cluster="customer")
@@ -426,6 +443,15 @@ def test_columns_named_like_identifiers_may_have_few_values_with_many_rows(shape
     assert not cluster_warnings({"foo" if name == "customer" else name: column for name, column in rows.items()})
     assert not cluster_warnings(clustered_rows(3, *shape, 0.0))
     assert not cluster_warnings(clustered_rows(2, 9, 200, 1.0))  # an audit with nine clusters would test nothing
+
+
+def test_the_correlation_in_the_warning_is_at_most_one():
+    # Adjacent customers have opposite outcomes: the estimate, correlation within minus that between neighbours, is near 2.
+    rows = clustered_rows(2, 300, 6, 0.0)
+    rows["y"] = (rows["customer"] % 2).astype(float)
+    (message,) = cluster_warnings(rows, by=["region"])
+    assert "(correlation of residuals 1)" in message
+    assert "1/6 as many rows" in message
 
 
 def test_a_fit_warns_of_repeated_identifiers():

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import warnings
 from typing import ClassVar
 
 import numpy as np
@@ -561,3 +562,74 @@ def test_errors_of_a_regressor_are_reported():
     gaps = {**data, "age": np.where(np.arange(400) < 5, np.nan, data["age"])}
     with pytest.raises(TrueupError, match=r"LinearRegression could not be fitted(.|\n)*fill in missing numbers"):
         regret(gaps, learner=LinearRegression)
+
+
+# Clusters
+
+
+def clustered_people(seed, clusters=250, size=10, icc=0.6, shift=0.0, *, real=False):
+    """Draw scores that are right; rows of a cluster share features and score and, mostly, the outcome."""
+    random = np.random.default_rng([seed, 17])
+    cluster = np.repeat(np.arange(clusters), size)
+    data = {name: column[cluster] for name, column in people(clusters, seed).items() if name != "y"}
+    shared = random.random(len(cluster)) < math.sqrt(icc)
+    uniform = np.where(shared, random.random(clusters)[cluster], random.random(len(cluster)))
+    data["y"] = (uniform < data["p"] + shift * (data["region"] == "harbour")).astype(float)
+    if real:
+        data["y"] = data["p"] + np.log1p(-uniform) + 1 + 0.2 * random.normal(size=len(cluster))
+    return {**data, "customer": cluster}
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_calibrated_clusters_are_rarely_called_miscalibrated(real):
+    found = {True: 0, False: 0}
+    more = {"task": "regression"} if real else {}
+    for seed in range(60):
+        data = clustered_people(seed, real=real)
+        for clustered in found:
+            own = {"cluster": "customer"} if clustered else {"features": ["region", "age", "income"]}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", tu.errors.ClusterWarning)
+                found[clustered] += regret(data, levels=4, **own, **more).miscalibrated
+    assert found[True] <= 3 + 2 * math.sqrt(60 * 0.05 * 0.95)
+    assert found[False] >= 15
+
+
+def test_errors_of_clustered_rows_are_found():
+    assert sum(regret(clustered_people(s, 400, 5, 0.1, 0.3), cluster="customer").miscalibrated for s in range(5)) >= 4
+
+
+def test_held_out_rows_are_whole_clusters():
+    data = clustered_people(0)
+    found = regret(data, cluster="customer", held_out=0.3)
+    by_cluster = np.bincount(data["customer"], found.held) / 10
+    assert set(by_cluster) == {0.0, 1.0}
+    assert found.held.mean() == pytest.approx(0.3, abs=0.02)
+    assert found.clusters == 250
+    assert "customer" not in [feature.name for feature in found.schema.features]
+    assert found.to_dict()["roles"]["cluster"] == "customer"
+    assert "rows are in 250 clusters (by customer): held-out rows are whole clusters" in repr(found)
+
+
+def test_clusters_of_copies_have_the_numbers_of_single_rows():
+    # With ten copies of each row, D = 10 but for the estimate: the p-value is close to that of single rows.
+    random = np.random.default_rng(0)
+    c, p = random.uniform(0.5, 1.5, 400), random.uniform(0.1, 0.6, 400)
+    total = 1.5 * math.sqrt((c**2 * p * (1 - p)).sum())
+    copies = np.repeat(c, 10), np.repeat(p, 10)
+    assert sum_pvalue(*copies, 10 * total, 10.0) == pytest.approx(sum_pvalue(c, p, total), rel=1e-9)
+    values, w = random.gamma(1.0, size=400) - 0.9, random.uniform(0.5, 2.0, 400)
+    order = random.permutation(4000)
+    cluster = np.repeat(np.arange(400), 10)[order]
+    args = np.repeat(values, 10)[order], np.repeat(w, 10)[order], cluster
+    assert mean_pvalue(*args) == pytest.approx(mean_pvalue(values, w), rel=1e-9)
+    assert weighted_mean(*args) == pytest.approx(weighted_mean(values, w), rel=1e-9)
+
+
+def test_levels_with_few_clusters_are_not_tested():
+    data = clustered_people(0)
+    found = regret({**data, "customer": data["customer"] % 12}, cluster="customer", features=["region", "age"])
+    assert found.tested == 0
+    assert "fewer than 10 effective clusters" in found.witnesses[0].rule
+    assert found.verdict.endswith("held-out rows in enough clusters")
+    assert "score levels with too few rows or clusters" in repr(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 
 import numpy as np
@@ -21,6 +22,7 @@ from trueup.decisions.clusters import (
     student_factor,
     threshold_pair_sums,
 )
+from trueup.decisions.evidence import quantile
 from trueup.metrics.inputs import Scored
 
 COSTS = {"fn": 5.0, "fp": 1.0}
@@ -116,6 +118,9 @@ def test_fewer_than_ten_clusters_are_refused():
     for function in (lambda: expected_cost(p, COSTS, 0.3, known), lambda: expected_roc(p, known)):
         with pytest.raises(tu.errors.DataError, match=r"are in 7\.6 effective clusters; an interval needs 10"):
             function()
+    y, p, cluster = clustered_scores(0, 90, 8)
+    with pytest.raises(tu.errors.DataError, match="a few large clusters have most of the rows"):
+        expected_cost(p, COSTS, 0.3, Labelled(y, p, cluster=np.maximum(cluster - 60, 0)))
     y, p, cluster = clustered_scores(0)
     segment = np.where(cluster < 5, "few", "many")
     known = Labelled(y, p, segments=segment, cluster=cluster)
@@ -230,3 +235,74 @@ def test_every_labelled_row_needs_an_identifier():
         Labelled([0, 1, 1], [0.2, 0.6, 0.7], cluster=[1, 2])
     with pytest.raises(tu.errors.DataError, match="cluster column 'cluster' is missing at row 1"):
         Labelled([0, 1, 1], [0.2, 0.6, 0.7], cluster=["a", None, "b"])
+
+
+# Decision curves of rows with known outcomes
+
+
+def two_scores(seed, clusters=200, size=10, icc=0.5):
+    """Draw outcomes of clusters, and two equally good scores, whose errors are shared by the rows of a cluster."""
+    random = np.random.default_rng([seed, 13])
+    cluster = np.repeat(np.arange(clusters), size)
+    logit, *errors = random.normal(size=(3, clusters))[:, cluster]
+    shared = random.random(len(cluster)) < math.sqrt(icc)
+    uniform = np.where(shared, random.random(clusters)[cluster], random.random(len(cluster)))
+    y = (uniform < 1 / (1 + np.exp(1 - logit))).astype(float)
+    return y, {name: 1 / (1 + np.exp(1 - logit - 0.5 * error)) for name, error in zip("ab", errors, strict=True)}, cluster
+
+
+def test_decision_curves_of_clusters_rarely_call_equally_good_scores_different():
+    different = {True: 0, False: 0}
+    for seed in range(60):
+        y, scores, cluster = two_scores(seed)
+        for clustered in different:
+            curve = decision_curve(y, scores, thresholds=np.arange(1, 19) / 20, cluster=cluster if clustered else None)
+            gain = curve.difference["b"]
+            different[clustered] += bool(((gain.band_low > 0) | (gain.band_high < 0)).any())
+    assert different[True] <= 6 + 2 * math.sqrt(60 * 0.1 * 0.9)
+    assert different[False] >= 20
+
+
+def test_decision_curve_limits_follow_from_sums_over_clusters():
+    y, scores, cluster = two_scores(0, icc=1.0)
+    w = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    t = np.array([0.2, 0.4])
+    curve = decision_curve(y, scores, thresholds=t, weight=w, cluster=cluster, level=0.9)
+    rows = Scored(y, scores["a"], w)
+    student = student_factor(effective_clusters(rows, cluster), 0.05)
+    for k, threshold in enumerate(t):
+        odds = threshold / (1 - threshold)
+        gains = [(p >= threshold) * (y - (1 - y) * odds) for p in scores.values()]
+        difference = gains[1] - gains[0]
+        mean = np.average(difference, weights=w)
+        U = np.bincount(cluster, w * (difference - mean))
+        root = math.sqrt((U**2).sum() + math.sqrt(2 * math.log(5 / 0.05) * (U**4).sum())) / w.sum()
+        assert curve.difference["b"].estimate[k] == pytest.approx(mean)
+        assert curve.difference["b"].high[k] == pytest.approx(mean + quantile(0.05) * student * root)
+    for other in (np.arange(len(y)), None):  # clusters of one row are rows
+        single = decision_curve(y, scores, thresholds=t, weight=w, cluster=other)
+        assert single.high["a"] == pytest.approx(decision_curve(y, scores, thresholds=t, weight=w).high["a"])
+
+
+def test_decision_curves_do_not_depend_on_how_clusters_are_summed(monkeypatch):
+    y, scores, cluster = two_scores(1)
+    order = np.random.default_rng(1).permutation(len(y))
+    whole = decision_curve(y, scores, cluster=cluster)
+    monkeypatch.setattr(sys.modules[decision_curve.__module__], "MAX_CLUSTER_SUMS", 5_000)
+    moved = decision_curve(y[order], {name: p[order] for name, p in scores.items()}, cluster=cluster[order].astype(str))
+    np.testing.assert_allclose(moved.difference["b"].band_low, whole.difference["b"].band_low, rtol=1e-3)
+    np.testing.assert_allclose(moved.low["a"], whole.low["a"], rtol=1e-9)
+
+
+def test_decision_curves_need_enough_clusters_and_outcomes():
+    y, scores, cluster = two_scores(2)
+    with pytest.raises(tu.errors.DataError, match=r"the rows are in [0-9.]+ effective clusters; an interval needs 10"):
+        decision_curve(y, scores, cluster=cluster % 6)
+    with pytest.raises(tu.errors.DataError, match="the rows of segment 'few' are in"):
+        decision_curve(y, scores, cluster=cluster, segments=np.where(cluster < 5, "few", "many"))
+    with pytest.raises(tu.errors.ArgumentError, match="clusters are those of the labelled rows"):
+        decision_curve(None, scores["a"], cluster=cluster)
+    halves = decision_curve(y, scores, cluster=cluster, segments=cluster % 2)
+    own = cluster % 2 == 0
+    alone = decision_curve(y[own], {name: p[own] for name, p in scores.items()}, cluster=cluster[own])
+    assert halves.by_segment["0"].high["a"] == pytest.approx(alone.high["a"])

@@ -57,6 +57,7 @@ class RankedFindings:
     curves: CurveSet
     overall_stretch: float = 1.0
     clusters: int = 0
+    effective_clusters: float = math.inf  # of all rows
     spread: float = 1.0
 
 
@@ -121,7 +122,8 @@ def compute_findings(
     curves = _curves(rows, families, order, settings, design)
     if effects is None:
         return RankedFindings(columns, order, curves, spread=spread)
-    return RankedFindings(columns, order, curves, math.sqrt(effects.design[0]), effects.clusters, spread)
+    stretch, effective = math.sqrt(effects.design[0]), float(effects.effective[0])
+    return RankedFindings(columns, order, curves, stretch, effects.clusters, effective, spread)
 
 
 def alpha_shares(families: Sequence[SegmentFamily], testable: BoolArray, grid: SegmentGrid) -> FloatArray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from trueup.metrics.reliability import ReliabilityCurve
 
 AMBIGUOUS = -1
-RARE_LEVELS = re.compile(r"=\([\d,]+ rare levels\)$")  # how many levels are rare differs between audits
 
 
 @dataclass(frozen=True)
@@ -143,24 +141,34 @@ class SegmentKeys:
     columns: Int32Array
     codes: Int32Array
     target: NDArray[np.int16]
-    labels: Sequence[tuple[str, ...]]
+    levels: SegmentColumns
     targets: tuple[str, ...]
+
+    @property
+    def labels(self) -> tuple[tuple[str, ...], ...]:
+        """Labels of the levels of each column."""
+        return self.levels.labels
 
     def name(self, rank: int) -> str:
         """Return the name of the segment at position ``rank``, such as "country=BR & device=tv"."""
-        levels = self._levels(rank)
+        levels = [self.labels[column][code] for column, code in self._levels(rank)]
         target = self.targets[self.target[rank]]
         return " & ".join([target, *levels] if target else levels) or OVERALL
 
-    def parts(self, rank: int) -> tuple[str, ...]:
-        """Return the label of the audited score (empty if single) and sorted level labels of the segment at ``rank``."""
-        return self.targets[self.target[rank]], *sorted(
-            RARE_LEVELS.sub("=(rare levels)", level) for level in self._levels(rank)
-        )
+    def parts(self, rank: int) -> tuple[tuple[str, bool], ...]:
+        """Return what identifies the segment at ``rank`` in other audits: labels of the audited score and of the levels.
 
-    def _levels(self, rank: int) -> list[str]:
-        pairs = zip(self.columns[rank], self.codes[rank], strict=True)
-        return [self.labels[column][code] for column, code in pairs if column >= 0]
+        Pooled rare levels, whose number differs between audits, are the name of the column and True.
+        """
+        parts = []
+        for column, code in self._levels(rank):
+            pooled = column in self.levels.pooled and code == len(self.labels[column]) - 1
+            parts.append((self.levels.names[column] if pooled else self.labels[column][code], pooled))
+        return (self.targets[self.target[rank]], False), *sorted(parts)
+
+    def _levels(self, rank: int) -> list[tuple[int, int]]:
+        pairs = zip(self.columns[rank].tolist(), self.codes[rank].tolist(), strict=True)
+        return [(column, code) for column, code in pairs if column >= 0]
 
     @property
     def depth(self) -> IntArray:
@@ -201,8 +209,8 @@ class Audit:
         Factor of the variances of segments with unequal weights, above 1 if weights depend on the outcome in some segments.
     source : Source or None
         Where the rows came from, and the command that read them, if known.
-    clusters : int
-        Number of clusters; 0 without clusters.
+    clusters, effective_clusters : int, float
+        Number of clusters, 0 without; how many of equal size they count for, infinite where they hardly matter.
     cross_fitted : bool
         Whether the scores are the held-out predictions of a cross-fit, of which an audit is nearly blind.
     """
@@ -226,6 +234,7 @@ class Audit:
     source: Source | None = None
     summary_source: AuditSummary | LazySummary | None = field(default=None, repr=False)
     clusters: int = 0
+    effective_clusters: float = math.inf
     cross_fitted: bool = False
 
     @classmethod
@@ -244,9 +253,10 @@ class Audit:
         segment_columns = np.append(grid.columns, -1).astype(np.int32)[segment_columns]
         return cls(
             columns=findings.columns,
-            keys=SegmentKeys(segment_columns, codes, target[order], columns.labels, labels),
+            keys=SegmentKeys(segment_columns, codes, target[order], columns, labels),
             curves=findings.curves,
             clusters=findings.clusters,
+            effective_clusters=findings.effective_clusters,
             weight_spread=findings.spread,
             thin=sum(block.thin for family in families for block in family.blocks),
             dropped=tuple(" x ".join(columns.names[at] for at in combination) for combination in grid.dropped),
@@ -309,9 +319,9 @@ class Audit:
         return ranks
 
     @cached_property
-    def ranks(self) -> dict[tuple[str, ...], int]:
+    def ranks(self) -> dict[tuple[tuple[str, bool], ...], int]:
         """Rank (0 is the worst) of every segment by `SegmentKeys.parts`; the first of several segments with equal parts."""
-        ranks: dict[tuple[str, ...], int] = {}
+        ranks: dict[tuple[tuple[str, bool], ...], int] = {}
         for rank in range(len(self)):
             ranks.setdefault(self.keys.parts(rank), rank)
         return ranks

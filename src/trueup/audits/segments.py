@@ -60,10 +60,14 @@ BYTES_PER_COUNT = 16
 
 @dataclass(frozen=True, eq=False)
 class SegmentColumns:
-    """Names and level labels of the segment columns; segments passed by the user come last, with one level each."""
+    """Names and level labels of the segment columns; segments passed by the user come last, with one level each.
+
+    ``pooled`` has the positions of the columns whose last level is that of the pooled rare levels.
+    """
 
     names: tuple[str, ...]
     labels: tuple[tuple[str, ...], ...]
+    pooled: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +122,10 @@ def plan_grid(
 ) -> tuple[SegmentColumns, SegmentGrid]:
     """Pool rare levels of the first ``features`` columns, and choose their combinations within ``max_cells`` cells.
 
-    Return the columns with labels of the pooled levels, and the grid. Levels that have all rows are not pooled.
+    Return the columns with labels of the pooled levels, and the grid. Levels that have all rows are not pooled. No other
+    level or segment has the label of a pooled one.
     """
+    taken = {label for column in columns.labels for label in column}
     labels, grid_counts = list(columns.labels), list(counts)
     pooled, unpooled, copies = {}, [], []
     for column, own in enumerate(counts[:features]):
@@ -129,7 +135,11 @@ def plan_grid(
         together = int(own[rare].sum())
         pooled[column] = np.where(rare, len(own), np.arange(len(own))).astype(np.int32)
         grid_counts[column] = np.append(np.where(rare, 0, own), together if together < rows else 0)
-        labels[column] = (*labels[column], f"{columns.names[column]}=({int(rare.sum()):,} rare levels)")
+        text = f"{int(rare.sum()):,} rare levels"
+        while (label := f"{columns.names[column]}=({text})") in taken:
+            text += ", pooled"
+        taken.add(label)
+        labels[column] = (*labels[column], label)
         if rare.sum() <= MAX_THIN_LEVELS:
             unpooled.append(column)
             copies.append(np.where(rare, own, 0))
@@ -139,7 +149,7 @@ def plan_grid(
         max_cells=settings.max_cells // targets,
     )  # fmt: skip
     grid = SegmentGrid([*grid_counts, *copies], features, settings.min_rows, *plan, pooled, tuple(unpooled))
-    return replace(columns, labels=tuple(labels)), grid
+    return replace(columns, labels=tuple(labels), pooled=frozenset(pooled)), grid
 
 
 def segment_codes(

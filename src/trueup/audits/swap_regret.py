@@ -19,12 +19,13 @@ from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.audits.segments import require_outcome
 from trueup.audits.text import number
 from trueup.audits.witness import LevelRows, LineSearch, RegressorSearch, SwapRegret, SwapSettings, TreeSearch, Witness
-from trueup.data.folds import shuffle_rows
+from trueup.data.folds import assign_clusters, shuffle_rows
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
 from trueup.learners.level_regression import level_edges
 from trueup.metrics import inference
+from trueup.metrics.inference import MIN_CLUSTERS, MIN_EXCESS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     WitnessSearch = TreeSearch | LineSearch | RegressorSearch  # a class of functions, and the regression over it
 
 MIN_ROWS_PER_SIDE = 10  # training rows and held-out rows of a level that is tested
+CLUSTER_FOLDS = 1000  # of which a share is held out
 ALL_LEVELS = "all levels"
 MAX_INTEGER = 2**31 - 1
 NEAR_MEAN = 1e-3  # standard deviations: closer to the mean, the saddlepoint formula is rounding error
@@ -54,6 +56,7 @@ def swap_regret(
     levels: int = 10,
     held_out: float = 0.5,
     weight: Any = None,
+    cluster: Any = None,
     task: str = "auto",
     alpha: float = 0.05,
     categorical: Sequence[Hashable] | Hashable = (),
@@ -93,6 +96,10 @@ def swap_regret(
         nor on the outcome; up to ten rows with equal features and score stay together.
     weight : column name or array, optional
         Importance weights. Rows of weight 0 are left out.
+    cluster : column name or array, optional
+        Identifies rows that belong together, such as the rows of one customer: whole clusters are held out, and p-values
+        and standard errors are those of sums over clusters. Every row needs an identifier. Levels whose held-out rows are
+        in fewer than 10 effective clusters are not tested.
     task : {"auto", "binary", "regression"}
     alpha : float
         Controls the family-wise error rate over all levels and their combination (Holm).
@@ -119,7 +126,9 @@ def swap_regret(
     error requires more, ``2 E[g (y - p)] > E[g^2]``: a witness in the right direction that overshoots has none, though a
     multiple of it would (Globus-Harris et al. 2023, theorem 3.2, part 1). For outcomes of 0 and 1, calibration determines
     the distribution of the sum, and its tail is computed by a saddlepoint approximation, accurate for few rows and rare
-    outcomes. For real outcomes the p-value is that of Student's t corrected for skewness, approximate with few rows.
+    outcomes. For real outcomes the p-value is that of Student's t corrected for skewness, approximate with few rows. With
+    clusters it is the larger one of two: that of Student's t of the sums over clusters, and the saddlepoint approximation
+    of a sum whose terms are D times as large and 1/D times as many, D being the design effect.
 
     Examples
     --------
@@ -146,7 +155,7 @@ def swap_regret(
     settings = SwapSettings(str(learner), int(levels), float(held_out), int(min_rows), float(alpha), int(random_state))
     table = read(
         data, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task, categorical=categorical,
-        unlabelled=unlabelled,  # type: ignore[arg-type]
+        unlabelled=unlabelled, cluster=cluster, check_identifiers=True,  # type: ignore[arg-type]
     )  # fmt: skip
     require_outcome(table.outcome)
     if table.schema.task == "multiclass":
@@ -167,8 +176,10 @@ def swap_regret(
     shift = search.fit(rows, Workers(threads))
     held_rows, size = (np.bincount(level, minlength=rows.levels) for level in (rows.level[held], rows.level))
     tested = (held_rows >= MIN_ROWS_PER_SIDE) & (size - held_rows >= MIN_ROWS_PER_SIDE)
+    clusters = None if own.cluster is None else np.unique(own.cluster, return_inverse=True)[1].ravel()
+    evaluation = _Evaluation(own, rows, held, search, shift, tested, replace(settings, learner=search.name), clusters)
+    tested &= evaluation.effective_clusters() >= MIN_CLUSTERS
     shift[~tested[rows.level]] = 0.0
-    evaluation = _Evaluation(own, rows, held, search, shift, tested, replace(settings, learner=search.name))
     return evaluation.result(table, order)
 
 
@@ -176,14 +187,19 @@ def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
     """Return a random order of the rows, which depends only on values and seed, and a mask of the held-out rows in it."""
     labels = [table.y] if table.weight is None else [table.y, table.weight]
     order, starts = shuffle_rows([*table.columns.values(), table.prediction], labels, settings.random_state)
-    positions = np.append(np.flatnonzero(starts), len(order))
-    cut = int(positions[np.argmin(np.abs(positions - settings.held_out * len(order)))])
-    if not 0 < cut < len(order):
+    if table.cluster is None:
+        positions = np.append(np.flatnonzero(starts), len(order))
+        cut = int(positions[np.argmin(np.abs(positions - settings.held_out * len(order)))])
+        held = np.arange(len(order)) < cut
+    else:  # whole clusters, whatever the outcomes of their rows
+        folds = assign_clusters(table.cluster, np.zeros(len(table)), CLUSTER_FOLDS, settings.random_state)
+        held = folds[order] < settings.held_out * CLUSTER_FOLDS
+    if held.all() or not held.any():
         raise DataError(
             f"the {len(order):,} rows cannot be split into training rows and held-out rows",
             hint="pass more rows, or another share to hold out",
         )
-    return order, np.arange(len(order)) < cut
+    return order, held
 
 
 def _level_rows(table: Table, held: BoolArray, settings: SwapSettings) -> LevelRows:
@@ -211,12 +227,44 @@ class _Evaluation:
     shift: FloatArray
     tested: BoolArray
     settings: SwapSettings
+    cluster: IntArray | None = None  # the number of the cluster of each row
+
+    def effective_clusters(self) -> FloatArray:
+        """Return the effective number of clusters of the held-out rows of each level; infinite where they hardly matter."""
+        levels = (np.flatnonzero(self.held & (self.rows.level == level)) for level in range(self.rows.levels))
+        return np.array([self._effective_clusters(own) for own in levels])
+
+    def _effective_clusters(self, own: IntArray) -> float:
+        """Return (sum T^2)^2 / sum T^4, with T the sum of |w g| sqrt(p(1-p)) over the rows of a cluster among ``own``.
+
+        For real outcomes T is the sum of |w g|: that, too, does not depend on the outcomes.
+        """
+        if self.cluster is None or not len(own):
+            return math.inf
+        p, g, _, w, _ = self._values(own)
+        t = np.abs(w * g) * (1.0 if self.table.schema.task == "regression" else np.sqrt(p * (1 - p)))
+        squares = np.bincount(self.cluster[own], t) ** 2
+        if squares.sum() <= (1 + MIN_EXCESS) * float((t**2).sum()):
+            return math.inf
+        return float(squares.sum() ** 2 / (squares**2).sum())
+
+    def _design_effect(self, own: IntArray) -> float:
+        """Return the factor by which clusters raise the variance of the sum of w g (y - p) over the rows ``own``."""
+        effective = self._effective_clusters(own)
+        if self.cluster is None or math.isinf(effective):
+            return 1.0
+        _, g, e, w, variance = self._values(own)
+        u = w * (g * e - np.average(g * e, weights=w))
+        pairs = float((np.bincount(self.cluster[own], u) ** 2).sum() - (u**2).sum())
+        v = float((w**2 * g**2 * variance).sum())
+        return 1 + max(pairs, 0.0) * effective / (max(effective - 1, 0.5) * v) if v > 0 else 1.0
 
     def result(self, original: Table, order: IntArray) -> SwapRegret:
         """Test every level, and all levels combined, as one family; row i is row ``order[i]`` of ``original``."""
         names = self._names()
-        every = np.arange(len(self.held))
-        overall = self._witness(np.flatnonzero(self.held), ALL_LEVELS, every, tested=bool(self.tested.any()))
+        every, held_out = np.arange(len(self.held)), np.flatnonzero(self.held)
+        tested = bool(self.tested.any()) and self._effective_clusters(held_out) >= MIN_CLUSTERS
+        overall = self._witness(held_out, ALL_LEVELS, every, tested=tested)
         witnesses = []
         for level in range(self.rows.levels):
             own = np.flatnonzero(self.rows.level == level)
@@ -239,6 +287,7 @@ class _Evaluation:
         return SwapRegret(
             overall, tuple(witnesses), k2, noise, len(original), original.unlabelled, original.weightless,
             original.left_out, original.schema, self.settings, shift, held,
+            0 if self.cluster is None else int(self.cluster.max()) + 1,
         )  # fmt: skip
 
     def _names(self) -> list[str]:
@@ -259,19 +308,25 @@ class _Evaluation:
         unit, scores = self.rows.unit, self.table.prediction
         low, high = (float(end(scores[every])) for end in (np.min, np.max))
         if not tested:
-            rule = f"not tested: {len(every) - len(own)} training rows, {len(own)} held-out rows"
+            few = min(len(own), len(every) - len(own)) < MIN_ROWS_PER_SIDE
+            rows = f"{len(every) - len(own)} training rows, {len(own)} held-out rows"
+            rule = f"not tested: {rows if few else f'fewer than {MIN_CLUSTERS} effective clusters'}"
             return Witness(name, low, high, len(every), len(own), *(math.nan,) * 9, tested=False, rule=rule)
         p, g, e, w, variance = self._values(own)
         predicted, error = (float(np.average(values, weights=w)) for values in (p, e))
-        gain = weighted_mean(g * (2 * e - g), w)
+        cluster = None if self.cluster is None else np.unique(self.cluster[own], return_inverse=True)[1].ravel()
+        gain, design = weighted_mean(g * (2 * e - g), w, cluster), self._design_effect(own)
         violation, size = (float(np.average(values, weights=w)) for values in (g * e, g * g))
         spread = math.sqrt(size * float(np.average(e * e, weights=w)))
         p_value, mde = 1.0, math.nan
         if g.any():
             real = self.table.schema.task == "regression"
-            p_value = mean_pvalue(g * e, w) if real else sum_pvalue(w * g, p, float((w * g * e).sum()))
+            matters = real or math.isfinite(self._effective_clusters(own))
+            of_clusters = mean_pvalue(g * e, w, cluster) if real or (cluster is not None and matters) else 0.0
+            of_rows = 0.0 if real else sum_pvalue(w * g, p, float((w * g * e).sum()), design)
+            p_value = max(of_rows, of_clusters)
         if size > 0:
-            noise = math.sqrt(float((w * w * g * g * variance).sum()))
+            noise = math.sqrt(design * float((w * w * g * g * variance).sum()))
             reach = inference.normal_quantile(2 * self.settings.alpha / (1 + int(self.tested.sum()))) + inference.Z_POWER
             mde = reach * noise / math.sqrt(float((w * g * g).sum()) * float(w.sum())) * unit
         return Witness(
@@ -295,6 +350,9 @@ class _Evaluation:
             np.bincount(self.rows.level[own], values, self.rows.levels)
             for values in (w * g * g, w * g * e, w * w * g * g * variance)
         )
+        if self.cluster is not None:
+            levels = (own[self.rows.level[own] == level] for level in range(self.rows.levels))
+            noise = noise * np.array([self._design_effect(rows) for rows in levels])
         nonzero = size > 0
         scale = self.rows.unit**2 / float(w.sum())
         k2, expected = (float((values[nonzero] / size[nonzero]).sum()) * scale for values in (violation**2, noise))
@@ -312,11 +370,12 @@ class WeightedMean(NamedTuple):
     effective_rows: float
 
 
-def sum_pvalue(c: FloatArray, p: FloatArray, total: float) -> float:
+def sum_pvalue(c: FloatArray, p: FloatArray, total: float, design: float = 1.0) -> float:
     """Return P(sum c (Y - p) >= total) for independent Y of 0 and 1 with probabilities p, by a saddlepoint approximation.
 
     Lugannani & Rice (1980), with the continuity correction of Daniels (1987, section 6, second correction), for jumps of
-    the mean size. For soft outcomes, Y in [0, 1] with mean p, the sum varies no more.
+    the mean size. For soft outcomes, Y in [0, 1] with mean p, the sum varies no more. With a ``design`` effect D the sum is
+    one of 1/D times as many terms, each D times as large: with cumulant generating function K(D s) / D.
     """
     from scipy.special import ndtr
 
@@ -328,7 +387,7 @@ def sum_pvalue(c: FloatArray, p: FloatArray, total: float) -> float:
     unit = math.sqrt(v)
     c, x = c / unit, total / unit
     jump = float((np.abs(c) ** 3 * p * (1 - p)).sum())  # mean size of a jump, weighted by contribution to the variance
-    x -= jump / 2
+    x -= design * jump / 2
     if x == 0:
         return 0.5
     if x >= float(np.where(c > 0, c * (1 - p), -c * p).sum()) * (1 - TOLERANCE):
@@ -336,12 +395,12 @@ def sum_pvalue(c: FloatArray, p: FloatArray, total: float) -> float:
     if x <= float(np.where(c > 0, -c * p, c * (1 - p)).sum()) * (1 - TOLERANCE):
         return 1.0
     s, height, spread = _saddlepoint(c, p, x)
-    r = math.copysign(math.sqrt(max(0.0, 2 * (s * x - height))), s)
+    r = math.copysign(math.sqrt(max(0.0, 2 * (s * x - height) / design)), s)
     tail = float(ndtr(-r))
     if abs(r) < NEAR_MEAN:
         return tail
     half = min(abs(s) * jump / 2, MAX_EXPONENT)
-    u = math.copysign(2 * math.sinh(half) / jump * math.sqrt(spread), s)
+    u = math.copysign(2 * math.sinh(half) / jump * math.sqrt(spread / design), s)
     density = math.exp(-r * r / 2) / math.sqrt(2 * math.pi)
     return min(1.0, max(0.0, tail + density * (1 / u - 1 / r)))
 
@@ -372,17 +431,17 @@ def _saddlepoint(c: FloatArray, p: FloatArray, x: float) -> tuple[float, float, 
     return s, height, float((c**2 * q * (1 - q)).sum())
 
 
-def weighted_mean(values: FloatArray, w: FloatArray) -> WeightedMean:
+def weighted_mean(values: FloatArray, w: FloatArray, cluster: IntArray | None = None) -> WeightedMean:
     """Return a weighted mean with its standard error; weights are importance weights.
 
     The effective number of rows is ``(sum u^2)^2 / sum u^4`` of the weighted deviations u, and at most Kish's effective
-    size: a handful of rare events or heavy rows count as a handful.
+    size: a handful of rare events or heavy rows count as a handful. Clusters, numbered from 0, count as rows.
     """
     total = float(w.sum())
     value = float((w * values).sum()) / total
-    u = w * (values - value)
+    u = _cluster_sums(w * (values - value), cluster)
     largest = float(np.abs(u).max(initial=0.0))
-    rows = total**2 / float((w**2).sum())
+    rows = total**2 / float((_cluster_sums(w, cluster) ** 2).sum())
     if largest == 0:
         return WeightedMean(value, 0.0, rows)
     squares, fourth = float(((u / largest) ** 2).sum()), float(((u / largest) ** 4).sum())
@@ -391,7 +450,11 @@ def weighted_mean(values: FloatArray, w: FloatArray) -> WeightedMean:
     return WeightedMean(value, error * math.sqrt(effective / (effective - 1)) if effective > 1 else math.inf, effective)
 
 
-def mean_pvalue(values: FloatArray, w: FloatArray) -> float:
+def _cluster_sums(values: FloatArray, cluster: IntArray | None) -> FloatArray:
+    return values if cluster is None else np.asarray(np.bincount(cluster, values), np.float64)
+
+
+def mean_pvalue(values: FloatArray, w: FloatArray, cluster: IntArray | None = None) -> float:
     """Return the one-sided p-value of a weighted mean against 0, for values with any distribution.
 
     With a long lower tail, large rows that would decrease the mean are missing from most samples; then the statistic is
@@ -400,12 +463,12 @@ def mean_pvalue(values: FloatArray, w: FloatArray) -> float:
     """
     from scipy.special import stdtr
 
-    mean = weighted_mean(values, w)
+    mean = weighted_mean(values, w, cluster)
     if mean.error == 0 or not math.isfinite(mean.error):
         return 0.0 if mean.error == 0 and mean.value > 0 else 1.0
     t = mean.value / mean.error
     if t > 0:
-        u = w * (values - mean.value)
+        u = _cluster_sums(w * (values - mean.value), cluster)
         u = u / np.abs(u).max()
         skew = min(0.0, float((u**3).sum() / (u**2).sum() ** 1.5))  # of the sum, not of a row
         t = t + skew * t**2 / 3 + skew**2 * t**3 / 27 + skew / 6

@@ -68,7 +68,8 @@ def verdict(audit: Audit) -> str:
         return f"not testable: {audit.untestable}"
     if not audit.tested:
         clusters = f" in {MIN_CLUSTERS} effective clusters" if audit.clusters else ""
-        return f"nothing could be tested: no segment has {min_tested_rows(audit):,} rows{clusters}"
+        reason = "; a few large clusters have most of the rows" if has_uneven_clusters(audit) else ""
+        return f"nothing could be tested: no segment has {min_tested_rows(audit):,} rows{clusters}{reason}"
     start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
     count = f"{audit.rejected:,} of {audit.tested:,} segments at {significance_level(audit.settings.alpha)}"
     worst = audit.finding(0)
@@ -176,7 +177,18 @@ def cluster_lines(audit: Audit) -> list[str]:
     if few and not audit.untestable:
         has = " has" if few == 1 else "s have"
         lines.append(f"not tested: {few:,} segment{has} too few clusters (counted among the tests)")
+        if has_uneven_clusters(audit):
+            lines.append(
+                f"a few large clusters have most of the rows: the {audit.clusters:,} clusters count for "
+                f"{number(audit.effective_clusters, 2)} of equal size; to test more segments, keep a random sample of the "
+                "rows of the largest clusters, or weight each row by 1 / the number of rows of its cluster"
+            )
     return lines
+
+
+def has_uneven_clusters(audit: Audit) -> bool:
+    """Return whether clusters differ so much in size that they count for less than half as many of equal size."""
+    return audit.effective_clusters < audit.clusters / 2
 
 
 def excluded_lines(result: Any) -> list[str]:

@@ -236,7 +236,7 @@ class Witness:
         Minimum detectable effect: the shift (root mean square) that is detected with 80% power at alpha over the number of
         tests, by a witness in exactly its direction.
     tested : bool
-        False if there are too few training rows or held-out rows.
+        False if there are too few training rows, held-out rows, or clusters of held-out rows.
     rule : str
         A description of the witness: for a tree, the leaf with the largest share of the violation, and the mean residual of
         its held-out rows; for a linear function, the largest slopes.
@@ -312,6 +312,8 @@ class SwapRegret:
     """Fitted shift of every input row; NaN for rows that were set aside."""
     held: Any = field(repr=False)
     """Which input rows were held out."""
+    clusters: int = 0
+    """Number of clusters; 0 without clusters."""
 
     def __len__(self) -> int:
         return len(self.witnesses)
@@ -355,7 +357,8 @@ class SwapRegret:
         """The result in one sentence."""
         learner, level = self.settings.learner, significance_level(self.settings.alpha)
         if not self.tested:
-            return "nothing could be tested: no score level has enough training rows and held-out rows"
+            clusters = " in enough clusters" if self.clusters else ""
+            return f"nothing could be tested: no score level has enough training rows and held-out rows{clusters}"
         family = f"{self.rejected} of {self.tested} score level{'' if self.tested == 1 else 's'} at {level} (Holm)"
         overall = f"all together p = {number(self.p_value, 2)}"
         if not self.miscalibrated:
@@ -374,7 +377,7 @@ class SwapRegret:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: verdict, settings, and witnesses, worst first."""
         summary = ("verdict", "miscalibrated", "rows", "tested", "rejected", "k2", "k2_noise", "unlabelled", "weightless")
-        roles = ("task", "outcome", "prediction", "weight")
+        roles = ("task", "outcome", "prediction", "weight", *(["cluster"] if self.schema.cluster else []))
         return {
             **{name: to_jsonable(getattr(self, name)) for name in summary},
             "roles": {name: to_jsonable(getattr(self.schema, name)) for name in roles},
@@ -416,9 +419,14 @@ def _notes(result: SwapRegret) -> list[str]:
             f"a shift of {number(overall.mde, 2)} (root mean square) would have been found with 80% power, by a witness in "
             "its direction"
         )
+    if result.clusters:
+        count = f"{result.clusters:,} cluster{'' if result.clusters == 1 else 's'}"
+        name = shorten(str(result.schema.cluster))
+        lines.append(f"rows are in {count} (by {name}): held-out rows are whole clusters")
     thin = len(result) - result.tested
     if thin:
-        lines.append(f"not tested: {thin:,} score level{'' if thin == 1 else 's'} with too few rows")
+        too_few = "rows or clusters" if result.clusters else "rows"
+        lines.append(f"not tested: {thin:,} score level{'' if thin == 1 else 's'} with too few {too_few}")
     return lines + excluded_lines(result)
 
 

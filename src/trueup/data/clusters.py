@@ -78,7 +78,8 @@ def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> None:
         codes, counts = _count_values(column)
         few_rows_each = len(counts) >= MIN_IDENTIFIERS and len(codes) < MAX_MEAN_ROWS * len(counts)
         if few_rows_each or (len(counts) >= MIN_NAMED and IDENTIFIER_NAME.search(name)):
-            correlation, sigmas = within_correlation(residuals[codes >= 0], codes[codes >= 0], len(counts))
+            estimate, sigmas = within_correlation(residuals[codes >= 0], codes[codes >= 0], len(counts))
+            correlation = min(estimate, 1.0)  # an estimate with few pairs may exceed 1
             design = 1 + correlation * float((counts * (counts - 1.0)).sum()) / len(codes)
             if sigmas >= MIN_SIGMAS and design >= MIN_DESIGN_EFFECT:
                 found.append((design, name, correlation))

@@ -13,7 +13,7 @@ from trueup.data.clusters import cluster_keys
 from trueup.data.columns import from_values
 from trueup.data.frame import describe_rows
 from trueup.errors import DataError
-from trueup.metrics.inference import MIN_EXCESS, SCORE_GROUPS, limit_pvalues
+from trueup.metrics.inference import MIN_CLUSTERS, MIN_EXCESS, SCORE_GROUPS, limit_pvalues
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
@@ -47,6 +47,22 @@ def effective_clusters(rows: Scored, cluster: IntArray) -> float:
     if float(squares.sum()) <= (1 + MIN_EXCESS) * variance:
         return math.inf
     return float(squares.sum() ** 2 / (squares**2).sum())
+
+
+def check_effective_clusters(rows: Scored, cluster: IntArray, described: str, segment: str | None) -> float:
+    """Return the effective number of clusters; raise if an interval cannot be based on these ``described`` rows."""
+    effective = effective_clusters(rows, cluster)
+    if effective >= MIN_CLUSTERS:
+        return effective
+    where = "" if segment is None else f" of segment {segment!r}"
+    uneven = effective < len(np.unique(cluster)) / 2
+    large = "; a few large clusters have most of the rows: a random sample of theirs counts for more" if uneven else ""
+    found = f"{math.floor(10 * effective) / 10:g} effective clusters"
+    raise DataError(
+        f"{described}{where} are in {found}; an interval needs {MIN_CLUSTERS}",
+        hint=f"add rows of more clusters{', or leave segments out' if where else ''}{large}",
+        parameter="cluster",
+    )
 
 
 def student_factor(effective: float, failing: float) -> float:

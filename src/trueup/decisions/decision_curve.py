@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.columns import frame_like
+from trueup.decisions.clusters import check_effective_clusters, read_clusters, student_factor
 from trueup.decisions.costs import SegmentSums, compute_interval, describe_evidence, sum_segments
 from trueup.decisions.curves import upper_quantile
 from trueup.decisions.evidence import (
@@ -42,6 +43,7 @@ DRAWS = 2_000  # simulated curves, for limits that hold at all thresholds at onc
 MAX_SIMULATED = 200  # thresholds
 ROUNDING = 1e-12  # of a variance, relative
 JITTER = 1e-10  # added to the diagonal of a correlation matrix, which may be singular
+MAX_CLUSTER_SUMS = 4_000_000  # held at once, of all thresholds and predictions
 NO_DIFFERENCE = 1e-4  # a smaller standard deviation of a difference, as a share of those of its terms, is rounding error
 
 
@@ -204,6 +206,7 @@ def decision_curve(
     target: Target | None = None,
     labelled: Any = None,
     segments: Any = None,
+    cluster: Any = None,
 ) -> DecisionCurve:
     """Compute the net benefit of acting on scores over thresholds, for example before and after a fix.
 
@@ -232,6 +235,10 @@ def decision_curve(
         Without outcomes, evidence about the errors of the score, as in `expected_cost`.
     segments : array-like of labels, or mapping of column to values, optional
         Adds a curve per segment.
+    cluster : array-like, shape (n,), optional
+        With outcomes: identifies rows that belong together, such as the rows of one customer. Intervals and limits are then
+        computed from sums over clusters; fewer than 10 effective clusters are an error, also in a segment. Without
+        outcomes, `Labelled` takes the clusters of the labelled rows.
 
     Examples
     --------
@@ -247,6 +254,9 @@ def decision_curve(
         if len(named) > 1:
             hint = "evaluate one score at a time, or pass y"
             raise ArgumentError(f"without outcomes only one score can be evaluated; got {', '.join(named)}", hint=hint)
+        if cluster is not None:
+            hint = "pass labelled=tu.decisions.Labelled(y, p, cluster=...)"
+            raise ArgumentError("without outcomes, clusters are those of the labelled rows", hint, parameter="cluster")
         ((name, p),) = named.items()
         inputs = read_inputs(p, labelled, level=level, target=target or "rows", weight=weight, segments=segments)
         overall, single = sum_segments(inputs, t, thresholds=True)
@@ -271,13 +281,14 @@ def decision_curve(
             scores[name] = validate_scores(y, p, weight)
         except DataError as error:
             raise DataError(f"prediction {name!r}: {error.message}", hint=error.hint) from None
-    curve = _realised_curve(scores, t, level)
+    clusters = None if cluster is None else read_clusters(cluster, has_weight(weight, y))
+    curve = _realised_curve(scores, t, level, clusters)
     if segments is None:
         return curve
     curves = {}
     for name, index in read_segments(segments, has_weight(weight, y)).indices().items():
         subset = {prediction: Scored(*(column[index] for column in rows)) for prediction, rows in scores.items()}
-        curves[name] = _realised_curve(subset, t, level)
+        curves[name] = _realised_curve(subset, t, level, None if clusters is None else clusters[index], name)
     return replace(curve, by_segment=curves)
 
 
@@ -329,25 +340,33 @@ def _compare(
     reach: tuple[FloatArray, FloatArray],
     level: float,
     critical: float,
+    clustered: _ClusterSquares | None = None,
 ) -> Gain:
     """Return the gain per row of acting on one set of rows instead of another, from `_sum_gains` of each and of ``both``.
 
     With d the difference of a row, D its mean, W the total weight and V a bound on sum w^2 (d - D)^2 that holds for few
     events (`metrics.inference.likely_root`), the interval is D +- z sqrt(V) / W. The mean is overestimated if no large loss
     was observed and underestimated if no large gain was, so each side allows for the ``reach`` of a row on that side: the
-    smallest and the largest possible difference. For simultaneous limits z is ``critical`` (see `_critical_values`).
+    smallest and the largest possible difference. For simultaneous limits z is ``critical`` (see `_critical_values`). With
+    clusters, V is at least the sum over clusters of U^2, U being the sum of w (d - D) over the rows of a cluster, plus
+    sqrt(2 L sum U^4), by which it may vary (`trueup.decisions.clusters.ClusterNorms`).
     """
     weight, heaviest, failing = float(rows.w.sum()), float(rows.w.max()), (1 - level) / 2
     mean = (first[0] - second[0]) / weight
     squares = first[2] + second[2] - 2 * both[2] - 2 * mean * (first[1] - second[1])
     squares = np.maximum(squares + mean**2 * float(np.sum(rows.w**2)), 0.0)
     below, above = (likely_root(squares, heaviest * np.abs(end - mean), failing) / weight for end in reach)
+    if clustered is not None:
+        root = np.sqrt(clustered.squares + math.sqrt(2 * math.log(5 / failing)) * np.sqrt(clustered.fourths))
+        below, above = (np.maximum(side, root) * clustered.student for side in (below, above))
     sides = [side for z in (quantile(failing), critical) for side in (mean - z * below, mean + z * above)]
     return Gain(*(np.clip(value, *reach) for value in (mean, *sides)))
 
 
-def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -> DecisionCurve:
-    """Compute the decision curve of predictions by name at thresholds ``t``, from known outcomes."""
+def _realised_curve(
+    scores: Mapping[str, Scored], t: FloatArray, level: float, cluster: IntArray | None = None, segment: str | None = None
+) -> DecisionCurve:
+    """Compute the decision curve of predictions by name at thresholds ``t``, from known outcomes (of a segment)."""
     o, one, zero = odds(t), np.ones(len(t)), np.zeros(len(t))
     reference, *others = scores
     rows = scores[reference]
@@ -356,16 +375,27 @@ def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -
     acted = {name: _sum_gains(rows, scores[name].p, t) for name in scores}
     treat_all = everything[0] / weight
     means = [acted[name][0] / weight for name in scores]
-    critical = _critical_values(_realised_noise(scores, t), means, treat_all, t, level)
+    noise, sums = _realised_noise(scores, t), None
+    if cluster is not None and np.bincount(cluster).max(initial=0) > 1:
+        effective = check_effective_clusters(rows, cluster, "the rows", segment)
+        student = student_factor(effective, (1 - level) / 2)
+        sums = _sum_clusters(noise.counts, rows, cluster, [*means, treat_all], t, student)
+    critical = _critical_values(noise, means, treat_all, t, level, None if sums is None else sums.covariance)
     benefit, advantage, difference = {}, {}, {}
-    for name, own in acted.items():
-        benefit[name] = _compare(own, nothing, nothing, rows, (-o, one), level, critical.advantage)
-        over_all = _compare(own, everything, own, rows, (-one, o), level, critical.advantage)
+    for index, (name, own) in enumerate(acted.items()):
+        with_none, with_all = (None, None) if sums is None else (sums.with_none[index], sums.with_all[index])
+        benefit[name] = _compare(own, nothing, nothing, rows, (-o, one), level, critical.advantage, with_none)
+        over_all = _compare(own, everything, own, rows, (-one, o), level, critical.advantage, with_all)
         advantage[name] = _over_better(over_all, benefit[name], treat_all)
     most = np.maximum(o, 1.0)
-    for name in others:
-        both = _sum_gains(rows, np.minimum(rows.p, scores[name].p), t)
-        difference[name] = _compare(acted[name], acted[reference], both, rows, (-most, most), level, critical.difference)
+    for index, name in enumerate(others):
+        both, with_first = _sum_gains(rows, np.minimum(rows.p, scores[name].p), t), None
+        if sums is not None:
+            with_first = sums.with_first[index]
+        reach = -most, most
+        difference[name] = _compare(
+            acted[name], acted[reference], both, rows, reach, level, critical.difference, with_first
+        )
     return DecisionCurve(
         threshold=t,
         benefit={name: gain.estimate for name, gain in benefit.items()},
@@ -412,6 +442,70 @@ def _realised_noise(scores: Mapping[str, Scored], t: FloatArray) -> _RowNoise:
     return _RowNoise(counts, squares, squares * first.y, squares * first.y**2)
 
 
+class _ClusterSquares(NamedTuple):
+    """Sums over clusters of U^2 and U^4 at each threshold, U being the change of the mean by the rows of a cluster."""
+
+    squares: FloatArray
+    fourths: FloatArray
+    student: float  # by how much limits are wider, since clusters are few
+
+
+class _ClusterSums(NamedTuple):
+    """Noise of net benefits of rows in clusters: of comparisons of each prediction, and the covariance of all benefits."""
+
+    with_none: list[_ClusterSquares]
+    with_all: list[_ClusterSquares]
+    with_first: list[_ClusterSquares]  # of each later prediction
+    covariance: FloatArray  # as `_covariance` returns it, of the simulated thresholds
+
+
+def _sum_clusters(
+    counts: IntArray, rows: Scored, cluster: IntArray, benefits: Sequence[FloatArray], t: FloatArray, student: float
+) -> _ClusterSums:
+    """Sum the changes of net ``benefits`` (of each prediction, then of acting on all rows) by cluster.
+
+    ``counts`` has the number of thresholds at which each row is acted on, per prediction.
+    """
+    o, size, kept = odds(t), len(t), _simulated_thresholds(t)
+    counts = np.column_stack([counts, np.full(len(counts), size)])
+    several, total = counts.shape[1] - 1, float(rows.w.sum())
+    order = np.argsort(cluster, kind="stable")
+    _, ends = np.unique(cluster[order], return_index=True)
+    ends = np.append(ends, len(order))
+    covariance = np.zeros((len(kept) * (several + 1),) * 2)
+    pairs = [*((index, None) for index in range(several)), *((index, several) for index in range(several))]
+    pairs += [(index, 0) for index in range(1, several)]
+    powers = np.zeros((len(pairs), 2, size))
+    step = max(1, MAX_CLUSTER_SUMS // ((several + 1) * size))
+    for start in range(0, len(ends) - 1, step):
+        stop = min(start + step, len(ends) - 1)
+        own = order[ends[start] : ends[stop]]
+        place = np.repeat(np.arange(stop - start), np.diff(ends[start : stop + 1]))
+        w, y = rows.w[own], rows.y[own]
+        weights = np.bincount(place, w, stop - start)[:, None]
+        changes = []
+        for index, benefit in enumerate(benefits):
+            key = place * (size + 1) + counts[own, index]
+            acted, positives = (
+                np.bincount(key, column, (stop - start) * (size + 1)).reshape(stop - start, size + 1)[:, ::-1]
+                for column in (w, w * y)
+            )
+            acted, positives = (np.cumsum(column, axis=1)[:, -2::-1] for column in (acted, positives))
+            changes.append(((1 + o) * positives - o * acted - benefit * weights) / total)
+        joined = np.concatenate([change[:, kept] for change in changes], axis=1)
+        covariance += joined.T @ joined
+        for number, (first, second) in enumerate(pairs):
+            squares = (changes[first] - (0.0 if second is None else changes[second])) ** 2
+            powers[number] += squares.sum(axis=0), (squares**2).sum(axis=0)
+    found = [_ClusterSquares(squares, fourths, student) for squares, fourths in powers]
+    return _ClusterSums(found[:several], found[several : 2 * several], found[2 * several :], covariance)
+
+
+def _simulated_thresholds(t: FloatArray) -> IntArray:
+    """Return the indices of all thresholds, or of some of very many."""
+    return np.unique(np.linspace(0, len(t) - 1, min(len(t), MAX_SIMULATED)).round().astype(np.intp))
+
+
 def _expected_noise(segments: Sequence[SegmentSums], target: Target) -> _RowNoise:
     """Return the noise, per score interval between thresholds, of the outcomes, rows and labelled rows of ``segments``."""
     total = sum(float(part.rows.weight[0].sum()) for part in segments)
@@ -437,19 +531,21 @@ def _by_interval(sums: FloatArray) -> FloatArray:
 
 
 def _critical_values(
-    noise: _RowNoise, means: Sequence[FloatArray], treat_all: FloatArray, t: FloatArray, level: float
-) -> _CriticalValues:
+    noise: _RowNoise, means: Sequence[FloatArray], treat_all: FloatArray, t: FloatArray, level: float,
+    covariance: FloatArray | None = None,
+) -> _CriticalValues:  # fmt: skip
     """Return how many standard errors comparisons stay within, at all thresholds at once, with probability ``level``.
 
     The noise of the net benefits ``means`` is simulated as normal with the covariance of the rows, over predictions and
     thresholds (the multiplier bootstrap of a maximum: Chernozhukov, Chetverikov & Kato 2013). Of very many thresholds, some
-    are simulated.
+    are simulated. ``covariance`` is that of rows in clusters.
     """
-    kept = np.unique(np.linspace(0, len(t) - 1, min(len(t), MAX_SIMULATED)).round().astype(np.intp))
+    kept = _simulated_thresholds(t)
     counts = np.searchsorted(kept, noise.counts)  # of the simulated thresholds
     benefits = [mean[kept] for mean in (*means, treat_all)]
     o = odds(t[kept])
-    covariance = _covariance(noise._replace(counts=counts), benefits, o)
+    if covariance is None:
+        covariance = _covariance(noise._replace(counts=counts), benefits, o)
     # Without rows that vary, the variance is 0 up to rounding of the largest possible one.
     largest_variance = np.maximum(o, 1.0) ** 2 * float(max(noise.rows.sum(), noise.positives.sum()))
     variance = np.diagonal(covariance)

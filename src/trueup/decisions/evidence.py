@@ -17,7 +17,7 @@ import numpy as np
 from trueup._validate import check_choice, check_fraction
 from trueup.data.columns import from_array
 from trueup.data.frame import MAX_WEIGHT, are_hard
-from trueup.decisions.clusters import effective_clusters, likely_variance, read_clusters
+from trueup.decisions.clusters import check_effective_clusters, effective_clusters, likely_variance, read_clusters
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, NotFittedError, ShiftWarning
 from trueup.metrics.cumulative import CalibrationBound
 from trueup.metrics.inference import MIN_CLUSTERS, likely_root, range_quantile
@@ -346,17 +346,12 @@ class Labelled:
     def _check_clusters(self, rows: Scored, segment: str | None) -> bool:
         """Return whether an interval can be based on these rows; raise if not, unless ``allow_missing_segments``."""
         clusters = self.clusters_in(segment)
-        if clusters is None or (effective := effective_clusters(rows, clusters)) >= MIN_CLUSTERS:
+        if clusters is None:
             return True
         if segment is not None and self.allow_missing_segments:
-            return False
-        where = "" if segment is None else f" of segment {segment!r}"
-        raise DataError(
-            f"the labelled rows{where} are in {math.floor(10 * effective) / 10:g} effective clusters; an interval needs "
-            f"{MIN_CLUSTERS}",
-            hint=f"label rows of more clusters{', or leave segments out' if where else ''}",
-            parameter="cluster",
-        )
+            return effective_clusters(rows, clusters) >= MIN_CLUSTERS
+        check_effective_clusters(rows, clusters, "the labelled rows", segment)
+        return True
 
     def clusters_in(self, segment: str | None) -> IntArray | None:
         """Return the cluster of each labelled row of a segment, or of all for None; None if no two rows share a cluster."""

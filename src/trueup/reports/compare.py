@@ -158,7 +158,7 @@ def compare_segments(
     names, results = list(audits), list(audits.values())
     count = MAX_TABLE_ROWS if max_rows is None else max_rows
     # By key, since the text of a segment may be ambiguous if values contain "&": best rank, and which audit has it.
-    ranks: dict[tuple[str, ...], tuple[int, int]] = {}
+    ranks: dict[tuple[tuple[str, bool], ...], tuple[int, int]] = {}
     for index, result in enumerate(results):
         for rank in range(min(count, result.tested)):
             key = result.keys.parts(rank)
