@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import math
+import re
 import warnings
 
 import numpy as np
 import pytest
 
 import trueup as tu
+from trueup.data import chunks
 from trueup.data.clusters import within_correlation
 from trueup.kernels import clusters as pairs
 from trueup.metrics.inference import MIN_CLUSTERS, limit_pvalues, segment_pvalues
@@ -452,6 +455,78 @@ def test_the_correlation_in_the_warning_is_at_most_one():
     (message,) = cluster_warnings(rows, by=["region"])
     assert "(correlation of residuals 1)" in message
     assert "1/6 as many rows" in message
+
+
+def skewed_outcomes(seed, noise, clusters=300, size=6, shared=0.0):
+    """Draw rows with a real outcome; ``shared`` is the share of the noise that rows of one customer have in common."""
+    random = np.random.default_rng([seed, 23])
+    customer = np.repeat(np.arange(clusters), size)
+    p = random.gamma(2.0, 1.0, clusters)[customer]
+    own, common = (p * draw(random, noise, n) for n, draw in ((len(p), draw_noise), (clusters, draw_shared(customer))))
+    return {"y": np.where(random.random(len(p)) < shared, common, own), "p": p, "customer": customer}
+
+
+def draw_noise(random, noise, n):
+    if noise == "zero-inflated":
+        return (random.random(n) < 0.05) * random.gamma(1.0, 20.0, n)
+    return random.lognormal(-0.5, 1.0, n) if noise == "lognormal" else random.poisson(1.0, n)
+
+
+def draw_shared(customer):
+    return lambda random, noise, n: draw_noise(random, noise, n)[customer]
+
+
+@pytest.mark.parametrize("noise", ["lognormal", "poisson", "zero-inflated"])
+def test_repeated_identifiers_of_real_outcomes_are_named_in_a_warning(noise):
+    independent = [cluster_warnings(skewed_outcomes(seed, noise), task="regression") for seed in range(20)]
+    assert sum(map(bool, independent)) <= 1
+    found = [cluster_warnings(skewed_outcomes(seed, noise, shared=0.9), task="regression") for seed in range(5)]
+    assert all("rows with the same 'customer' are not independent" in one[0] for one in found)
+
+
+def test_outcomes_that_are_all_equal_are_not_correlated():
+    # Rare events: in most score bins every outcome is 0, and residuals are minus the score, which a customer's rows share.
+    random = np.random.default_rng(0)
+    customer = np.repeat(np.arange(300), 6)
+    p = 0.004 * random.random(300)[customer]
+    found = [
+        cluster_warnings({"y": (random.random(1800) < p).astype(float), "p": p, "customer": customer}) for _ in range(10)
+    ]
+    assert not any(found)
+
+
+def write_csv(path, rows):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([list(rows), *zip(*rows.values(), strict=True)])
+    return str(path)
+
+
+@pytest.mark.parametrize("spelling", [int, str])
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("by", [None, ["region"]])
+def test_repeated_identifiers_in_scanned_files_are_named_in_a_warning(tmp_path, spelling, real, by, monkeypatch):
+    rows = clustered_rows(2, 400, 6, 0.5)
+    rows["customer"] = np.char.add("c", rows["customer"].astype(str)) if spelling is str else rows["customer"]
+    if real:
+        rows["y"] = rows["y"] * 2 - rows["p"]
+    scan = tu.scan(write_csv(tmp_path / "rows.csv", rows))
+    more = {"by": by, "task": "regression" if real else "auto"}
+    for sample, values in ((200_000, 1000), (1200, 100), (1200, 1000)):  # all rows, whole clusters, some rows of each
+        monkeypatch.setattr(chunks, "MAX_SAMPLE_ROWS", sample)
+        monkeypatch.setattr(chunks, "MIN_SAMPLE_VALUES", values)
+        (message,) = cluster_warnings(scan, **more)
+        assert 'cluster="customer"' in message
+        design = float(re.search(r"1/([0-9.]+) as many", message)[1])
+        assert 2 < design < 5  # 1 + 5 rho, with rho = .5
+    assert not cluster_warnings(scan, cluster="customer", **more)
+    independent = tu.scan(write_csv(tmp_path / "independent.csv", clustered_rows(2, 400, 6, 0.0)))
+    assert not cluster_warnings(independent, by=by)
+
+
+def test_a_fit_on_scanned_files_warns_of_repeated_identifiers(tmp_path):
+    scan = tu.scan(write_csv(tmp_path / "rows.csv", clustered_rows(2, 300, 6, 0.5)))
+    with pytest.warns(tu.errors.ClusterWarning, match="'customer'"):
+        tu.MCGrad("p", features=["region"]).fit(scan, "y")
 
 
 def test_a_fit_warns_of_repeated_identifiers():

@@ -116,3 +116,18 @@ def test_two_predictions_have_one_warning(rows, tmp_path, capsys):
         csv.writer(file).writerows([list(more), *zip(*more.values(), strict=True)])
     assert main(["audit", str(path), *ROLES, "--against", "q"]) == 0
     assert capsys.readouterr().err.count("rows with the same 'customer' are not independent") == 1
+
+
+@pytest.mark.parametrize("option", [[], ["--by", "region"], ["--by", "region", "--memory", "1GB"]])
+def test_an_audit_warns_of_repeated_identifiers_in_files(path, capsys, option):
+    assert main(["audit", path, *ROLES, *option]) in (0, 1)
+    assert "rows with the same 'customer' are not independent" in capsys.readouterr().err
+    assert main(["audit", path, *ROLES, *option, "--cluster", "customer"]) == 0
+    assert "not independent" not in capsys.readouterr().err
+
+
+def test_identifiers_that_only_some_files_have_are_ignored(path, tmp_path, capsys):
+    other = tmp_path / "other.csv"
+    other.write_text("y,p,region\n1,0.5,north\n0,0.5,south\n")
+    assert main(["audit", path, str(other), *ROLES, "--by", "region"]) in (0, 1)
+    assert "not independent" not in capsys.readouterr().err

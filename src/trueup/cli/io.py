@@ -87,11 +87,18 @@ class InputRows:
             "classes": None if arguments.classes is None else split_names(arguments.classes),
         }
 
-    def read(self, names: Sequence[str | None] | None, text: list[str], outcome: str | None = None) -> dict[str, Any]:
-        """Read the columns ``names``, or all for None, those in ``text`` as text; ``outcome`` is encoded by --positive."""
+    def read(
+        self, names: Sequence[str | None] | None, text: list[str], outcome: str | None = None, *, identifiers: bool = False
+    ) -> dict[str, Any]:
+        """Read the columns ``names``, or all for None, those in ``text`` as text; ``outcome`` is encoded by --positive.
+
+        With ``identifiers``, other columns that are named like identifiers are read as well.
+        """
         needed = None if names is None else list(dict.fromkeys(name for name in names if name is not None))
         threads, positive = self._arguments.threads, self._arguments.positive
-        data: dict[str, Any] = read_files(self._paths, sql=self._sql, columns=needed, text=text, threads=threads)
+        data: dict[str, Any] = read_files(
+            self._paths, sql=self._sql, columns=needed, text=text, threads=threads, identifiers=identifiers
+        )
         if outcome is None or positive is None:
             return data
         return {**data, outcome: encode_positive(data[outcome], positive, outcome)}
@@ -103,7 +110,8 @@ class InputRows:
         taken = [roles["outcome"], *predictions, roles["weight"], roles["cluster"]]
         if by is not None:
             roles["categorical"] = [name for name in roles["categorical"] if name in {*taken, *by}]
-        data = self.read(None if by is None else [*taken, *by], roles["categorical"], roles["outcome"])
+        needed, check = None if by is None else [*taken, *by], roles["cluster"] is None
+        data = self.read(needed, roles["categorical"], roles["outcome"], identifiers=check)
         if by is None and getattr(self._arguments, "against", None):  # neither of the predictions forms segments
             by = _columns_without_role(data, taken)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from trueup.data import sql as db
+from trueup.data.clusters import IDENTIFIER_NAME, MIN_IDENTIFIERS, IdentifierSample, warn_of_sampled_identifiers
 from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, CodedColumn, RawColumn, as_tuple, from_array
 from trueup.data.folds import text_hash_sql
 from trueup.data.frame import RowPosition, check_has_rows, class_names, identifier_reason, read_labelled
@@ -54,6 +55,8 @@ DUCKDB_SPILL = "duckdb_temp"  # in the names of the files that DuckDB spills to
 IDENTIFIERS = {"BIGINT": r"[+-]?0\d+", "DOUBLE": r"[+-]?(0\d+|\d{16,})"}
 NUMBER_TYPES = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"}
 NUMBER_TYPES |= {"UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
+MAX_SAMPLE_ROWS = 200_000  # of an identifier and the residuals of its rows
+MIN_SAMPLE_VALUES = 1_000  # of an identifier of which only some values are sampled, with all their rows
 NO_SCHEMA = Schema("binary", None, (), None, ())  # until the columns of a scan are described
 CHANGED = "the rows are not those that were read before"
 
@@ -306,6 +309,31 @@ class ScanReader(ChunkReader):
             return self.schema.task == "multiclass"
         return not self._any_row(f"CAST({self.values[outcome]} AS DOUBLE) NOT IN (0, 1)")
 
+    def sample_identifier(self, sql: str) -> IdentifierSample:
+        """Return a column of numbers with outcomes and scores, of the kept rows or of a sample.
+
+        The sample has all rows of some values or, if a sample would have few values, some rows of all.
+        """
+        outcome, (prediction,) = self.values[str(self.roles.outcome)], self.roles.prediction
+        every, sampled = -(-self.rows // MAX_SAMPLE_ROWS), ""
+        by_value = False
+        if every > 1:
+            union = " UNION ALL ".join(f"SELECT {sql} AS r0 FROM {source}" for source, _ in self.sources)
+            with db.duckdb_errors(None, "count the values of a column"):
+                (count,) = self.con.execute(f"SELECT approx_count_distinct(r0) FROM ({union})").fetchall()[0]
+            by_value = count >= MIN_SAMPLE_VALUES * every
+            sampled = f" AND hash({f'CAST({sql} AS DOUBLE)' if by_value else 'place + {before}'}) % {every} = 0"
+        listed = f"{sql} AS r0, {outcome} AS r1, {self.values[prediction]} AS r2"
+        parts, before = [], 0
+        for source, rows in self.sources:
+            where = f"{self.is_kept} AND {sql} IS NOT NULL{sampled.format(before=before)}"
+            with db.duckdb_errors(None, "read a column"):
+                arrays = self.con.execute(f"SELECT {listed} FROM {source} WHERE {where}").fetchnumpy()
+            parts.append([from_array(array, "values").codes_or_values.astype(np.float64) for array in arrays.values()])
+            before += rows
+        values, y, p = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return IdentifierSample(values, y, p, 1 if by_value else every)
+
     def has_missing(self, name: str) -> bool:
         """Return whether a value of a column is missing in a kept row."""
         return self._any_row(self._is_missing(name))
@@ -336,11 +364,19 @@ def open_scan(
         roles = assign_roles(rows.names, features=features, categorical=as_text, **options)
         rows = db.select_columns(rows, None if features is None else roles.columns, as_text)
         roles = replace(roles, features=tuple(name for name in roles.features if name in rows.columns))
+        check = roles.cluster is None and roles.task != "multiclass" and len(roles.prediction) == 1
+        more = db.identifier_columns(con, rows, rows.columns) if check else {}
         with db.duckdb_errors(rows.files):
             db.check_columns_everywhere(con, rows)
+            rows = rows._replace(values={**rows.values, **more})
             reader = reader_class.open(con, rows, directory, scan=scan, spill_directory=directory, roles=roles)
         check_has_rows(reader.rows)
-        yield _describe(reader)
+        others = {name: sql for name, sql in reader.values.items() if name in more}
+        values = {name: sql for name, sql in reader.values.items() if name not in more}
+        reader = _describe(replace(reader, values=values))
+        if check and roles.outcome in reader.values and roles.prediction[0] in reader.values:
+            _check_identifiers(reader, others)
+        yield reader
 
 
 def _describe(reader: ReaderT) -> ReaderT:
@@ -371,6 +407,19 @@ def _describe(reader: ReaderT) -> ReaderT:
         roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes, roles.cluster
     )  # fmt: skip
     return replace(reader, texts=texts, vocabularies=vocabularies, schema=schema, left_out=left_out)
+
+
+def _check_identifiers(reader: ScanReader, others: Mapping[str, str]) -> None:
+    """Warn of rows that belong together, by columns named like identifiers and by texts of at least 100 levels."""
+    columns = dict(others)
+    for feature in reader.schema.features:
+        is_named = bool(IDENTIFIER_NAME.search(feature.name))
+        if feature.name in reader.texts and (is_named or len(feature.levels) >= MIN_IDENTIFIERS):
+            columns[feature.name] = text_hash_sql(reader.texts[feature.name])
+        elif feature.kind == "numeric" and is_named:
+            columns[feature.name] = reader.values[feature.name]
+    samples = ((name, reader.sample_identifier(sql)) for name, sql in columns.items())
+    warn_of_sampled_identifiers(samples, stacklevel=6)
 
 
 def _hash_identifiers(reader: ReaderT, name: str) -> ReaderT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from trueup.errors import ClusterWarning, DataError, TrueupError
 from trueup.kernels.sorting import digitize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, UInt64Array
     from trueup.data.columns import ColumnSource, RawColumn
@@ -70,27 +70,64 @@ def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> None:
     taken = {*table.columns, *table.left_out, *table.schema.prediction, table.schema.outcome, table.schema.weight}
     others = _read_others(source, [key for key in names if source.label(key) not in taken], table)
     columns: Mapping[str, AnyArray] = {**others, **features}
-    if not columns:
-        return
-    residuals = _standardise(table)
-    found: list[tuple[float, str, float]] = []
-    for name, column in columns.items():
-        codes, counts = _count_values(column)
-        few_rows_each = len(counts) >= MIN_IDENTIFIERS and len(codes) < MAX_MEAN_ROWS * len(counts)
-        if few_rows_each or (len(counts) >= MIN_NAMED and IDENTIFIER_NAME.search(name)):
-            estimate, sigmas = within_correlation(residuals[codes >= 0], codes[codes >= 0], len(counts))
-            correlation = min(estimate, 1.0)  # an estimate with few pairs may exceed 1
-            design = 1 + correlation * float((counts * (counts - 1.0)).sum()) / len(codes)
-            if sigmas >= MIN_SIGMAS and design >= MIN_DESIGN_EFFECT:
-                found.append((design, name, correlation))
-    if found:
-        design, name, correlation = max(found)
+    if columns:
+        residuals = _standardise(table.y, table.prediction)
+        _warn((_find_dependence(name, column, residuals) for name, column in columns.items()), stacklevel=5)
+
+
+class IdentifierSample(NamedTuple):
+    """Values of a column in some rows, with their outcomes and scores: all rows of some values, or one row in ``every``."""
+
+    values: FloatArray
+    y: FloatArray
+    p: FloatArray
+    every: int = 1
+
+
+def warn_of_sampled_identifiers(samples: Iterable[tuple[str, IdentifierSample]], stacklevel: int) -> None:
+    """Warn, once, as `warn_of_repeated_identifiers` does, of columns of files, given samples of their rows."""
+    found = []
+    for name, sample in samples:
+        known = np.isfinite(sample.values) & np.isfinite(sample.y) & np.isfinite(sample.p)
+        values, y, p = (column[known] for column in sample[:3])
+        if len(values):
+            found.append(_find_dependence(name, values, _standardise(y, p), sample.every))
+    _warn(found, stacklevel=stacklevel + 1)
+
+
+class Dependence(NamedTuple):
+    """Rows with the same value of a column are not independent: the design effect, the column and the correlation."""
+
+    design: float
+    name: str
+    correlation: float
+
+
+def _find_dependence(name: str, column: AnyArray, residuals: FloatArray, every: int = 1) -> Dependence | None:
+    """Return how rows with the same value of a column depend on each other, None if they need no warning.
+
+    One row in ``every`` was sampled: there are so many times as many rows of each value.
+    """
+    codes, counts = _count_values(column)
+    few_rows_each = len(counts) >= MIN_IDENTIFIERS and len(codes) * every < MAX_MEAN_ROWS * len(counts)
+    if not few_rows_each and not (len(counts) >= MIN_NAMED and IDENTIFIER_NAME.search(name)):
+        return None
+    estimate, sigmas = within_correlation(residuals[codes >= 0], codes[codes >= 0], len(counts))
+    correlation = min(estimate, 1.0)  # an estimate with few pairs may exceed 1
+    design = 1 + correlation * every * float((counts * (counts - 1.0)).sum()) / len(codes)
+    return Dependence(design, name, correlation) if sigmas >= MIN_SIGMAS and design >= MIN_DESIGN_EFFECT else None
+
+
+def _warn(found: Iterable[Dependence | None], stacklevel: int) -> None:
+    """Warn of the column with the largest design effect, if any."""
+    worst = max((one for one in found if one is not None), default=None)
+    if worst is not None:
         warnings.warn(
-            f"rows with the same {name!r} are not independent (correlation of residuals {correlation:.2g}): they carry the "
-            f"information of 1/{design:.2g} as many rows, and p-values are too small\n"
-            f'hint: pass cluster="{name}" (--cluster on the command line)',
+            f"rows with the same {worst.name!r} are not independent (correlation of residuals {worst.correlation:.2g}): "
+            f"they carry the information of 1/{worst.design:.2g} as many rows, and p-values are too small\n"
+            f'hint: pass cluster="{worst.name}" (--cluster on the command line)',
             ClusterWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
@@ -149,13 +186,19 @@ def _read_others(source: ColumnSource, keys: list[object], table: Table) -> dict
     return columns
 
 
-def _standardise(table: Table) -> FloatArray:
-    """Return residuals with mean 0 within bins of the score, and variance 1."""
-    p, residual = table.prediction, table.y - table.prediction
+def _standardise(y: FloatArray, p: FloatArray) -> FloatArray:
+    """Return residuals with mean 0 within bins of the score, and variance 1; 0 in bins where all outcomes are equal.
+
+    There, residuals vary by the scores alone, which rows of one value may share.
+    """
     edges = np.quantile(p[:: max(1, len(p) // SAMPLE_ROWS)], np.arange(1, SCORE_BINS) / SCORE_BINS)
     bins = np.empty(len(p), np.int32)
     digitize(p, edges, bins)
-    sums, rows = np.bincount(bins, residual, SCORE_BINS), np.maximum(np.bincount(bins, minlength=SCORE_BINS), 1)
-    residual = residual - (sums / rows)[bins]
-    deviation = np.sqrt(np.bincount(bins, residual**2, SCORE_BINS) / rows)[bins]
-    return np.divide(residual, deviation, out=np.zeros(len(residual)), where=deviation > 0)
+    rows = np.maximum(np.bincount(bins, minlength=SCORE_BINS), 1)
+    residual = y - p
+    residual -= (np.bincount(bins, residual, SCORE_BINS) / rows)[bins]
+    deviation = np.sqrt(np.bincount(bins, residual**2, SCORE_BINS) / rows)
+    first = np.empty(SCORE_BINS)
+    first[bins] = y  # some outcome of each bin
+    deviation[np.bincount(bins, y != first[bins], SCORE_BINS) == 0] = 0.0
+    return np.divide(residual, deviation[bins], out=np.zeros(len(residual)), where=deviation[bins] > 0)

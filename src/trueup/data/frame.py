@@ -520,7 +520,7 @@ def read(
     table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out, clusters)
     if position is None:
         RowSummary().include(table).check(own_schema)
-    if check_identifiers and cluster is None and y is not None and resolved_task == "binary" and labels:
+    if check_identifiers and cluster is None and y is not None and resolved_task != "multiclass" and labels:
         warn_of_repeated_identifiers(table, source)
     return table
 

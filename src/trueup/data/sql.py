@@ -21,7 +21,9 @@ import duckdb
 import numpy as np
 
 from trueup._validate import check_integer
+from trueup.data.clusters import IDENTIFIER_NAME
 from trueup.data.columns import CodedColumn, ColumnSource, as_tuple
+from trueup.data.folds import text_hash_sql
 from trueup.data.scan import HINTS, Files, find_files, find_uneven_line, fold_case, is_gzipped
 from trueup.data.table import sort_levels
 from trueup.errors import ArgumentError, ColumnError, FileError
@@ -79,21 +81,24 @@ def read_files(
     columns: Sequence[str] | None = None,
     text: Sequence[str] = (),
     threads: int | None = None,
+    identifiers: bool = False,
 ) -> dict[str, AnyArray | CodedColumn]:
     """Read files, or the result of a query, as a dict of columns that `trueup.data.frame.read` accepts.
 
     Several files, or those of a pattern, are concatenated, with columns matched by name; each must have every column that
     is read (JSON records may lack some). ``sql`` is a query in DuckDB's SQL, run once; the files of ``paths`` are its table
     ``data``. Columns in ``text`` are read as text whatever they look like: 01234 in CSV is kept as it is. Columns with
-    missing values are masked arrays; texts are codes into sorted levels.
+    missing values are masked arrays; texts are codes into sorted levels. With ``identifiers``, columns not in ``columns``
+    that are named like identifiers are read as well, texts as numbers (`identifier_columns`).
     """
     as_text, chosen = as_tuple(text), None if columns is None else as_tuple(columns)
     with connect(threads) as con:
         rows = select_columns(open_rows(con, paths, sql, as_text), chosen, as_text)
+        more = identifier_columns(con, rows, rows.columns) if identifiers else {}
         with duckdb_errors(rows.files):
             check_columns_everywhere(con, rows)
-            arrays = fetch(con, rows)
-        return {name: arrays[name] for name in (rows.names if chosen is None else chosen) if name in arrays}
+            arrays = fetch(con, rows._replace(values={**rows.values, **more}))
+        return {name: arrays[name] for name in (*(rows.names if chosen is None else chosen), *more) if name in arrays}
 
 
 def column_names(paths: Sequence[str | Path] | str | Path | None = None, sql: str | None = None) -> list[str]:
@@ -174,6 +179,27 @@ def select_columns(rows: SqlRows, columns: Sequence[str] | None, as_text: Sequen
     if not values and not texts:
         raise ColumnError(f"no column to read among {', '.join(map(repr, rows.names[:12]))}")
     return rows._replace(values=values, texts=texts)
+
+
+def identifier_columns(con: Connection, rows: SqlRows, taken: Sequence[str]) -> dict[str, str]:
+    """Return the SQL of the columns that are not ``taken`` and named like identifiers: numbers, and hashes of texts.
+
+    Columns that some file does not have, and those of other types, are left out.
+    """
+    found = {}
+    for index, (name, declared) in enumerate(zip(rows.names, rows.types, strict=True)):
+        if name in taken or not IDENTIFIER_NAME.search(name):
+            continue
+        base, column = _base_type(declared), f"c{index}"
+        if base in TEXTS:
+            found[name] = text_hash_sql(TEXTS[base].format(column))
+        elif base in VALUES and base not in DATE_TYPES.split() and base not in ("BOOLEAN", "TIMESTAMP WITH TIME ZONE"):
+            found[name] = VALUES[base].format(column)
+    try:
+        check_columns_everywhere(con, rows._replace(values=found, texts={}))
+    except ColumnError:
+        return {}
+    return found
 
 
 @contextlib.contextmanager
