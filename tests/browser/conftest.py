@@ -88,8 +88,18 @@ def two(found, folder):
 
 
 @pytest.fixture(scope="session")
-def credit(found, folder):
-    return tu.report(found, folder / "credit.html", profile="credit")
+def credit(folder):
+    """Write the page with all tables at their widest: grades, vintages, exposure and reference."""
+    random, data = np.random.default_rng(0), loans()
+    data |= {
+        "grade": np.digitize(data["prediction"], [0.01, 0.02, 0.05, 0.1, 0.2]).astype(str),
+        "opened": np.datetime64("2021-01-01") + random.integers(0, 1_000, 30_000),
+        "ead": random.lognormal(9, 1, 30_000),
+    }
+    by = ["region", "product", "grade", "opened"]
+    options = {"profile": "credit", "exposure": audit(data, by=by, weight="ead", depth=1)}
+    reference = audit(loans(calibrated=True), by=[])
+    return tu.report(audit(data, by=by, min_rows=1500), folder / "credit.html", reference=reference, **options)
 
 
 @pytest.fixture(scope="session")

@@ -158,6 +158,27 @@ def test_the_table_fits_1200_pixels_with_names_on_at_most_two_lines(browser, req
     assert max(high) <= 2
 
 
+def test_tables_of_credit_fit_1200_pixels_and_lights_differ_without_colour(browser, credit):
+    with browser.page(credit, width=1200) as page:
+        wide = page.do(
+            "return [...document.querySelectorAll('.profile .scroll')].map(one => one.scrollWidth - one.clientWidth);"
+        )
+        words = page.do("return [...document.querySelectorAll('.light')].map(one => one.innerText.split(' ')[0]);")
+    assert max(wide) <= 0
+    assert set(words) <= {"green", "amber", "red"}
+    assert len(set(words)) > 1
+
+
+def test_the_sign_off_block_is_printed_only(browser, credit):
+    block = "return document.querySelector('#sign-off').checkVisibility();"
+    with browser.page(credit, width=SHEET) as page:
+        assert not page.do(block)
+        page.look(media="print")
+        assert page.do(block)
+        last = "return [...document.querySelectorAll('main > section')].at(-1).id;"
+        assert page.do(last) == "sign-off"
+
+
 @pytest.mark.parametrize("name", ["one", "health", "two"])
 def test_scrollable_tables_fade_until_their_end(browser, request, name):
     with browser.page(request.getfixturevalue(name), width=390) as page:

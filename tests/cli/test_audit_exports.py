@@ -400,3 +400,66 @@ def test_all_rows_are_not_counted_among_hidden_segments(loans_directory, capsys)
     shown = [line for line in out.splitlines() if line.startswith(("region=", "all rows"))]
     assert (len(shown), shown[-1][:8]) == (2, "all rows")  # one, and all rows beside it
     assert "\n11 more segments" in out  # of twelve regions and the whole
+
+
+# Reference and exposure of the profile of credit
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """Write the loans of today with grade and exposure, and the scores at development."""
+    monkeypatch.chdir(tmp_path)
+    data = tu.simulate.lending(5_000, 0)
+    columns = {
+        "outcome": data["outcome"], "prediction": data["prediction"], "region": data["region"],
+        "grade": np.digitize(data["prediction"], [0.02, 0.05, 0.1]), "ead": np.random.default_rng(0).lognormal(8, 1, 5_000),
+    }  # fmt: skip
+    pl.DataFrame(columns).write_parquet("loans.parquet")
+    pl.DataFrame({"prediction": tu.simulate.lending(3_000, 1)["prediction"]}).write_csv("development.csv")
+    return columns
+
+
+CREDIT = ["--profile", "credit", "--reference", "development.csv", "--exposure", "ead"]
+
+
+@pytest.mark.parametrize("memory", [[], ["--memory", "500MB"]])
+def test_reference_and_exposure_are_read_from_files(book, capsys, memory):
+    code, _, _ = run(capsys, "loans.parquet", *ROLES, *CREDIT, *memory, "-o", "a.json", "-o", "a.html", "-o", "a.md")
+    assert code == 0
+    data = json.loads(Path("a.json").read_text(encoding="utf-8"))
+    assert data["by"] == ["region", "grade"]  # the exposure forms no segments
+    grades, _, measures, stability = data["sections"]
+    here = book["grade"] == 1
+    y, p, w = (book[name][here] for name in ("outcome", "prediction", "ead"))
+    assert grades["rows"][1]["obs/exp by number"] == pytest.approx(y.sum() / p.sum())
+    assert grades["rows"][1]["obs/exp by exposure"] == pytest.approx(w @ y / (w @ p))
+    earlier = pl.read_csv("development.csv")["prediction"].to_numpy()
+    expected = tu.metrics.psi(earlier, book["prediction"]).value
+    assert measures["rows"][-1]["value"] == pytest.approx(expected, rel=0.1 if memory else 1e-9)
+    assert len(stability["rows"]) == 10
+    assert "obs/exp by exposure" in Path("a.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--reference", "development.csv", "-o", "a.html"], "the profile 'general' has no section for reference"),
+        (["--profile", "credit", "--exposure", "ead"], "--exposure needs a page, a summary or JSON to be written"),
+        (["--profile", "credit", "--exposure", "eat", "-o", "a.html"], "did you mean 'ead'"),
+        ([*CREDIT, "--weight", "ead", "-o", "a.html"], "--exposure and --weight cannot be combined"),
+        ([*CREDIT, "--sampling", "1,0.5", "-o", "a.html"], "--exposure and --sampling cannot be combined"),
+        (["--profile", "credit", "--reference", "none.csv", "-o", "a.html"], "no file 'none.csv'"),
+        ([*CREDIT, "-o", "development.md", "--json", "development.csv"], "would overwrite an input file"),
+    ],
+)
+def test_options_that_nothing_would_show_are_rejected(book, capsys, words, message):
+    code, _, err = run(capsys, "loans.parquet", *ROLES, *words)
+    assert code == 2
+    assert message in err
+
+
+def test_reference_scores_need_their_weights(book, capsys):
+    words = ["--profile", "credit", "--weight", "ead", "--reference", "development.csv", "-o", "a.html"]
+    code, _, err = run(capsys, "loans.parquet", *ROLES, *words)
+    assert code == 2
+    assert "'ead'" in err

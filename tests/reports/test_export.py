@@ -95,8 +95,8 @@ def test_sections_are_plain_values():
         for section in build_sections(audit, name):
             plain = section_dict(section)
             assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-            assert len(plain["rows"]) == len(section.table.rows)
-    (grades,) = (section_dict(section) for section in build_sections(audit, "credit"))
+            assert len(plain["rows"]) == (0 if section.table is None else len(section.table.rows))
+    grades = section_dict(build_sections(audit, "credit")[0])
     total = grades["rows"][-1]
     assert total["grade" if "grade" in total else "PD band"] == "all rows"
     assert total["rows"] == 3_000
@@ -106,14 +106,14 @@ def test_sections_are_plain_values():
 
 def test_numbers_are_exported_as_numbers():
     audit = tu.audit(tu.simulate.lending(3_000, seed=1), by=["region", "age"], **ROLES)
-    texts = {"value", "field", "worst value", "state", "measure", "metric", "meaning", "interpretation", "best", "PD is"}
+    texts = {"value", "field", "worst value", "state", "measure", "metric", "meaning", "interpretation", "best"}
     for name in ("credit", "ads", "health"):
         for section in build_sections(audit, name):
             for row in section_dict(section)["rows"]:
                 for key, value in row.items():
                     named = key in texts | {"PD band"} and not (key == "value" and {"measure", "metric"} & set(row))
                     assert named == isinstance(value, str), (key, value)
-                    if key.endswith("% interval"):
+                    if key.endswith("% interval") and value is not None:  # not every measure has one
                         assert len(value) == 2
                         assert value[0] <= value[1]
                     if key in ("rows", "defaults", "events", "values", "miscalibrated"):

@@ -90,10 +90,11 @@ def test_a_segment_of_only_one_audit_is_marked_as_absent(pair):
 def test_vocabulary_and_sections_of_a_profile_are_used(pair):
     text = markdown(pair[0], "credit", top=1)
     assert text.startswith("## Audit of probabilities of default")
-    figures, worst, grades = tables(text)
+    figures, worst, grades, measures = tables(text)
     assert any(row[0] == "default rate, all rows" for row in figures)
     assert worst[0][3:5] == ["default rate", "mean PD"]
-    assert grades[0][:4] == ["PD band", "rows", "defaults", "mean PD"]
+    assert grades[0][:5] == ["PD band", "Jeffreys", "binomial", "rows", "defaults"]
+    assert [row[0] for row in measures[2:]] == ["`Gini`", "`KS`", "`Hosmer-Lemeshow`", "`PSI`"]
     both = markdown(list(pair), "credit")
     assert "### PD and default rate by grade: after" in both
     assert both.count("### PD and default rate by grade") == 1

@@ -25,17 +25,14 @@ from trueup.reports.profiles import (
     load_profile,
     plural,
 )
+from trueup.reports.profiles.levels import column_levels
 from trueup.reports.profiles.sections import (
     best_strategy,
     build_sections,
-    column_levels,
     compare_strategies,
     describe_stretches,
     interpret,
-    jeffreys_interval,
-    jeffreys_probability,
     net_benefit,
-    probability_text,
 )
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
@@ -78,7 +75,11 @@ def test_every_profile_has_its_name_and_builds_its_sections(name, audited):
     made = build_sections(audited, name)
     assert [section.title for section in made] == [plan.title for plan in profile.sections]
     assert made == build_sections(audited, profile)
-    for section in made:
+    for section, plan in zip(made, profile.sections, strict=True):
+        if plan.kind in ("vintages", "stability"):  # this audit has neither dates nor a reference
+            assert section.table is None
+            assert section.lead
+            continue
         assert section.table is not None
         assert all(len(row) == len(section.table.columns) for row in section.table.rows)
 
@@ -90,7 +91,8 @@ def test_defaults_are_arguments_of_an_audit_and_kinds_are_built(audited):
     assert set(DEFAULTS) <= known
     for kind in KINDS:
         assert build_sections(audited, Profile("own", sections=(SectionPlan(kind, "a title"),)))[0].title == "a title"
-    assert set(audited.summary.scores) - set(METRICS) == {"slope_se", "intercept_se", "in the large_se"}
+    others = {"slope_se", "intercept_se", "in the large_se", "gini_se", "hosmer-lemeshow", "hosmer-lemeshow_df"}
+    assert set(audited.summary.scores) - set(METRICS) == others
 
 
 def test_options_keep_only_existing_columns():
@@ -98,140 +100,6 @@ def test_options_keep_only_existing_columns():
     assert profile.options(["b", "c", "A"]) == {"depth": 1, "by": ["A", "b"]}
     assert profile.options([]) == {"depth": 1}
     assert load_profile("credit").options(["RATING", "income"]) == {"categorical": ["RATING"]}
-
-
-# Grades
-
-
-def test_jeffreys_intervals_equal_hand_computed_ones():
-    # One row and its event: Beta(3/2, 1/2), whose distribution is (2/pi) (arcsin sqrt(x) - sqrt(x (1 - x))); the interval
-    # ends with 1. At x = 1/2 that is (2/pi) (pi/4 - 1/2) = 1/2 - 1/pi.
-    assert jeffreys_probability(1, 1, 0.5) == pytest.approx(0.5 - 1 / math.pi)
-    low, high = jeffreys_interval(1, 1, 0.9)
-    assert high == 1.0
-    assert 2 / math.pi * (math.asin(math.sqrt(low)) - math.sqrt(low * (1 - low))) == pytest.approx(0.05)
-    # No rows: the prior alone, the arcsine distribution, (2/pi) arcsin sqrt(x).
-    assert jeffreys_probability(0, 0, math.sin(math.pi * 0.3 / 2) ** 2) == pytest.approx(0.3)
-    # No event among n rows begins with 0, and mirrors n events of n.
-    low, high = jeffreys_interval(0, 20, 0.95)
-    assert low == 0.0
-    assert jeffreys_interval(20, 20, 0.95) == (pytest.approx(1 - high), 1.0)
-    # By adding up the density of Beta(3.5, 7.5): three events of ten.
-    x = (np.arange(1_000_000) + 0.5) / 1_000_000
-    share = np.cumsum(x**2.5 * (1 - x) ** 6.5)
-    assert jeffreys_interval(3, 10, 0.95) == pytest.approx(
-        x[np.searchsorted(share, share[-1] * np.array([0.025, 0.975]))], abs=2e-6
-    )
-
-
-def test_jeffreys_intervals_have_about_nominal_coverage():
-    random = np.random.default_rng(0)
-    rate, rows = 0.1, 200
-    held = [
-        low <= rate <= high for low, high in (jeffreys_interval(k, rows, 0.9) for k in random.binomial(rows, rate, 2_000))
-    ]
-    assert np.mean(held) == pytest.approx(0.9, abs=0.03)
-
-
-def test_grades_are_listed_in_order_with_a_total(audited):
-    (section,) = build_sections(audited, "credit")
-    data = lending()
-    assert heads(section) == [
-        "Grade", "rows", "defaults", "mean PD", "default rate", "95% interval", "PD is", "p", "state", "adjusted p"
-    ]  # fmt: skip
-    assert [row[0] for row in texts(section)] == ["0", "1", "2", "3", "4", "all rows"]
-    here = data["Grade"] == 1
-    rows, events = int(here.sum()), int(data["outcome"][here].sum())
-    low, high = jeffreys_interval(events, rows, 0.95)
-    mean = data["prediction"][here].mean()
-    row = section.table.rows[1]
-    assert (row[1].text, row[2].text) == (f"{rows:,}", f"{events:,}")
-    assert row[1].value == rows
-    assert row[2].value == events
-    assert isinstance(row[2].value, int)
-    assert row[3].value == pytest.approx(mean, rel=1e-12)
-    assert row[6].text == ("too low" if mean < low else "too high" if mean > high else "inside")
-    assert "One row per value of column 'Grade', in numerical order." in section.lead
-    assert row[5].text == f"{low:.4f} to {high:.4f}"
-    assert row[5].value == [low, high]
-
-
-def test_the_last_columns_of_grades_are_the_test_of_the_audit(audited):
-    (section,) = build_sections(audited, "credit")
-    for row in section.table.rows:
-        finding = audited.overall if row[0].text == "all rows" else audited[f"Grade={row[0].text}"]
-        assert row[8].text == ("miscalibrated" if finding.p_adjusted <= 0.05 else "within noise")
-        assert row[9].value == finding.p_adjusted
-        assert (row[6].kind, row[6].state) == ("interval", "")
-    assert "consider the mean of one row of the table only, and are not adjusted" in section.lead
-    assert "the last two columns are the test of the audit, adjusted for all segments" in section.lead
-
-
-def graded(names, **more):
-    """Build the section of grades by score, the lowest first, with some rows without a grade."""
-    data = lending()
-    data["Grade"] = np.array([*names, None], object)[np.where(np.arange(4_000) % 50, np.clip(data["Grade"], 0, 4), 5)]
-    return build_sections(tu.audit(data, by=["Grade"], **more, **ROLES), "credit")[0]
-
-
-def test_grades_of_letters_are_sorted_by_mean_score_with_missing_last():
-    section = graded(["AAA", "AA", "A", "BBB", "B"])
-    assert [row[0] for row in texts(section)] == ["AAA", "AA", "A", "BBB", "B", "missing", "all rows"]
-    assert "sorted by mean PD, lowest first" in section.lead
-
-
-def test_grades_of_numbers_and_bins_are_in_numerical_order():
-    section = graded(["10.5", "9", "2.5", "100", "-1"])
-    assert [row[0] for row in texts(section)][:5] == ["-1", "2.5", "9", "10.5", "100"]
-    data = lending(Grade=tu.simulate.lending(4_000, seed=1)["prediction"])
-    bins = tu.audit(data, by=["Grade"], bins={"Grade": [0.02, 0.1]}, **ROLES)
-    (section,) = build_sections(bins, "credit")
-    assert [row[0] for row in texts(section)] == ["< 0.02", "[0.02, 0.1)", ">= 0.1", "all rows"]
-    assert "column 'Grade', lowest first" in section.lead
-
-
-def test_a_probability_near_one_is_not_shown_as_one():
-    assert [probability_text(p) for p in (0.99991, 0.9999, 0.996, 0.5, 1e-17)] == [
-        "> 0.9999", "0.9999", "0.9960", "0.50", "< 1e-16"
-    ]  # fmt: skip
-    data = lending()
-    data["prediction"] = np.clip(data["prediction"] * 3, 0, 0.99)
-    (section,) = build_sections(tu.audit(data, by=[], **ROLES), "credit")
-    total = section.table.rows[-1]
-    assert total[7].text == "> 0.9999"
-    assert 0.9999 < total[7].value <= 1
-
-
-def test_a_level_named_missing_differs_from_missing_values():
-    section = graded(["missing", "AA", "A", "BBB", "B"])
-    assert [row[0] for row in texts(section)] == ["missing", "AA", "A", "BBB", "B", "is missing", "all rows"]
-
-
-def test_without_a_column_of_grades_score_bands_are_shown():
-    audit = tu.audit(lending(), by=["region"], **ROLES)
-    (section,) = build_sections(audit, "credit")
-    assert heads(section)[0] == "PD band"
-    assert "No column of grades" in section.lead
-    assert heads(section)[-1] == "p"  # a band is not a segment of the audit
-    assert [row[0] for row in texts(section)] == [*(f"band {k}" for k in range(1, 11)), "all rows"]
-    counts = [int(row[2].replace(",", "")) for row in texts(section)]
-    assert sum(counts[:-1]) == counts[-1] == int(lending()["outcome"].sum())
-
-
-def test_a_grade_with_few_rows_is_listed():
-    data = lending()
-    data["Grade"] = np.where(np.arange(len(data["Grade"])) < 3, "rare", "usual")
-    (section,) = build_sections(tu.audit(data, by=["Grade"], **ROLES), "credit")
-    assert ["rare", "3"] in [row[:2] for row in texts(section)]
-
-
-def test_weighted_grades_have_weighted_means():
-    data = lending(w=np.full(4_000, 2.0))
-    audit = tu.audit(data, by=["Grade"], categorical=["Grade"], weight="w", **ROLES)
-    (weighted,) = build_sections(audit, "credit")
-    (plain,) = build_sections(tu.audit(lending(), by=["Grade"], categorical=["Grade"], **ROLES), "credit")
-    assert "Means are weighted" in weighted.lead
-    assert [row[:5] for row in texts(weighted)] == [row[:5] for row in texts(plain)]
 
 
 # Fields and values
@@ -465,7 +333,7 @@ def test_sections_for_binary_outcomes_are_replaced_by_a_sentence_for_others():
     x = random.normal(5, 1, 500)
     real = tu.audit({"y": x + random.normal(0, 1, 500), "p": x, "g": random.choice(["a", "b"], 500)}, outcome="y",
                     prediction="p", task="regression")  # fmt: skip
-    assert [s.table for s in (*build_sections(real, "credit"), *build_sections(real, "health"))] == [None] * 3
+    assert [s.table for s in (*build_sections(real, "credit"), *build_sections(real, "health"))] == [None] * 6
     assert "continuous" in build_sections(real, "credit")[0].lead
     scores, fields, values = build_sections(real, "ads")
     assert heads(values)[3:5] == ["observed rate", "predicted rate"]
@@ -481,7 +349,8 @@ def test_sections_for_binary_outcomes_are_replaced_by_a_sentence_for_others():
 def test_sections_that_need_rows_are_replaced_by_a_sentence_without_them(audited):
     bare = replace(audited, summary_source=None)
     assert all("does not have" in section.lead and section.table is None for section in build_sections(bare, "health"))
-    assert build_sections(bare, "credit") == build_sections(audited, "credit")
+    assert build_sections(bare, "credit")[:2] == build_sections(audited, "credit")[:2]
+    assert all("does not have" in section.lead for section in build_sections(bare, "credit")[2:])
 
 
 def test_an_unknown_kind_of_section_is_rejected(audited):
@@ -535,8 +404,9 @@ def test_a_profile_is_read_from_a_file(tmp_path, audited):
         "depth": 1, "alpha": 0.01, "min_rows": 100, "adjust": "bh", "top": 5, "by": ["region"]
     }  # fmt: skip
     (section,) = build_sections(audited, path)
-    assert heads(section)[2:6] == ["claims", "expected", "claim rate", "50% interval"]
-    assert section.lead.startswith("As filed. One row per value of column 'region', sorted by expected, lowest first.")
+    assert heads(section)[4:9] == ["claims", "expected claims", "expected", "claim rate", "50% interval"]
+    assert section.lead.startswith("As filed. Jeffreys test:")
+    assert section.lead.endswith("One row per value of column 'region', sorted by expected, lowest first.")
 
 
 def test_a_profile_can_extend_another(tmp_path):
@@ -614,6 +484,9 @@ BAD = {
     SECTION + "most = 3": "unknown key 'sections\\[0\\].most'",
     SECTION + "column = ['a']": "hint: did you mean 'columns'",
     SECTION + "level = 95": "'sections\\[0\\].level' in .* must be a number between 0 and 1; got 95",
+    SECTION + "lights = [0.01, 0.05]": "must be two p-values, of amber and of red",
+    SECTION + "lights = [0.05]": "must be two p-values, of amber and of red",
+    'name = "a"\nsign_off = ["x\\ny"]': "'sign_off' in .* must be a list of texts of 1 to 60 characters",
     SECTION.replace("grades", "decision") + "thresholds = [0.005]": "must be a list of multiples of 0.01",
     SECTION.replace("grades", "decision") + "thresholds = []": "must be a list of multiples of 0.01",
     SECTION.replace("grades", "decision") + "thresholds = [1]": "must be a list of multiples of 0.01",
@@ -643,17 +516,6 @@ def test_unknown_names_and_paths_are_rejected(tmp_path):
         load_profile("a\0b/x.toml")
 
 
-def test_a_grade_without_events_has_an_interval_that_starts_at_zero():
-    rng = np.random.default_rng(0)
-    grade = np.repeat(["a", "b"], 1_000)
-    p = np.where(grade == "a", 0.3 * rng.random(2_000), 0.5)  # sums of such scores leave traces
-    y = np.where(grade == "a", 0, rng.random(2_000) < 0.5).astype(int)
-    found = tu.audit({"y": y, "p": p, "grade": grade}, outcome="y", prediction="p", by=["grade"])
-    row = texts(build_sections(found, "credit")[0])[0]
-    assert row[:3] == ["a", "1,000", "0"]
-    assert row[5].startswith("0 to ")
-
-
 def test_a_slope_that_may_be_positive_is_not_called_inverted():
     assert "inverted" not in interpret("slope", -0.2, 0.5, -1)
     assert "inverted" in interpret("slope", -0.8, -0.1, -1)
@@ -670,19 +532,6 @@ def test_a_number_too_large_to_print_is_rejected_with_a_message(tmp_path, line, 
     file.write_text(f'name = "huge"\n{line.format(value)}\n')
     with pytest.raises(FileError, match="must be"):
         load_profile(file)
-
-
-def test_the_worst_of_many_grades_are_listed_in_order():
-    random = np.random.default_rng(0)
-    p = random.uniform(0.05, 0.4, 12_000)
-    data = {"grade": np.arange(12_000) % 300, "outcome": (random.random(12_000) < p) * 1, "prediction": p}
-    found = tu.audit(data, outcome="outcome", prediction="prediction", by=["grade"], categorical=["grade"], min_rows=10)
-    (section,) = build_sections(found, "credit")
-    listed = [row[0] for row in texts(section)]
-    worst = [one.segment.removeprefix("grade=") for one in found if one.segment != "all rows"][:200]
-    assert listed == [*sorted(worst, key=int), "all rows"]
-    assert section.table.more == 100
-    assert "the 200 values with the strongest evidence" in section.lead
 
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning")

@@ -13,6 +13,8 @@ from trueup.data.columns import to_jsonable
 from trueup.data.folds import digest_rows
 from trueup.errors import DataError
 from trueup.metrics import scores as measures
+from trueup.metrics.backtesting import ScoreDistribution, separate
+from trueup.metrics.binned import assign_bins
 from trueup.metrics.inference import normal_quantile
 from trueup.metrics.inputs import Scored
 
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 HISTOGRAM_BINS = 40
 MAX_PATH_POINTS = 401
 THRESHOLDS = 101
+MAX_QUANTILES = 401  # of the distribution of the scores
+RISK_BINS = 10  # of the Hosmer-Lemeshow test: deciles of risk
 MAX_POOL_ENTRIES = 400_000  # neighbours are summed where there are more rows
+HOSMER_LEMESHOW = ("hosmer-lemeshow", "hosmer-lemeshow_df", "hosmer-lemeshow_p")
 LINE_MEASURES = {"slope": "slope", "intercept": "intercept", "in the large": "calibration_in_the_large"}
 
 
@@ -62,9 +67,9 @@ class AuditSummary:
     """Distribution of the scores, cumulative differences and measures over all rows.
 
     ``low`` and ``high`` are the consistency band: where each bin of the overall reliability curve would lie with 1 - alpha
-    probability if the scores were calibrated. It is pointwise: of many bins, some lie outside by chance. The
-    ``fingerprint`` is a digest of outcomes, predictions and weights; it does not depend on the order of rows, nor on where
-    they are.
+    probability if the scores were calibrated. It is pointwise: of many bins, some lie outside by chance. ``distribution``
+    has at most 401 quantiles of the scores. The ``fingerprint`` is a digest of outcomes, predictions and weights; it does
+    not depend on the order of rows, nor on where they are.
     """
 
     histogram: ScoreHistogram
@@ -73,6 +78,7 @@ class AuditSummary:
     high: FloatArray
     scores: Mapping[str, float]  # measures by name, NaN where one is undefined
     called: ThresholdCounts | None  # None for real outcomes
+    distribution: ScoreDistribution
     fingerprint: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,7 +86,8 @@ class AuditSummary:
         return {
             "histogram": to_jsonable(self.histogram._asdict()), "path": to_jsonable(self.path._asdict()),
             "consistency": to_jsonable({"low": self.low, "high": self.high}), "scores": to_jsonable(dict(self.scores)),
-            "called": None if self.called is None else to_jsonable(self.called._asdict()), "fingerprint": self.fingerprint,
+            "called": None if self.called is None else to_jsonable(self.called._asdict()),
+            "distribution": to_jsonable(self.distribution._asdict()), "fingerprint": self.fingerprint,
         }  # fmt: skip
 
 
@@ -209,8 +216,9 @@ def summarise(
     low, high = (np.empty(0),) * 2 if curve is None else _consistency_band(pool, curve, alpha, real=real)
     return AuditSummary(
         _histogram(data, real=real), _path(pool), low, high,
-        _measures(data, float(pool.square.sum()), real=real, design=design),
-        None if real else _threshold_counts(data), "".join(f"{digest:016x}" for digest in digests),
+        _measures(data, pool, real=real, design=design), None if real else _threshold_counts(data),
+        ScoreDistribution.of(pool.p, pool.w, pool.rows).thin(MAX_QUANTILES),
+        "".join(f"{digest:016x}" for digest in digests),
     )  # fmt: skip
 
 
@@ -271,21 +279,25 @@ def _count_limits(mean: FloatArray, variance: FloatArray, alpha: float) -> tuple
     return np.minimum(low, mean), np.maximum(high, mean)
 
 
-def _measures(data: Scored, square: float, *, real: bool, design: float) -> dict[str, float]:
-    """Return measures of accuracy and calibration by name; ``square`` is the sum of w (y - p)^2 over all rows.
+def _measures(data: Scored, pool: Pool, *, real: bool, design: float) -> dict[str, float]:
+    """Return measures of accuracy and calibration by name; ``data`` has the outcomes of the pooled rows.
 
-    Standard errors are those of independent rows times the root of the ``design`` effect.
+    Standard errors are those of independent rows times the root of the ``design`` effect. That of Gini is NaN with weights
+    or clusters.
     """
-    total = float(data.w.sum())
+    total, square = float(data.w.sum()), float(pool.square.sum())
     means = {"observed": float(data.w @ data.y) / total, "expected": float(data.w @ data.p) / total}
     if real:
         return means | {"rmse": math.sqrt(square / total)}
     split = measures.corp(*data)
     within = square / total - split.score  # variance of outcomes within pooled entries; 0 if every row is an entry
+    ranking = separate(data)
+    counted = design == 1.0 and bool((pool.w == pool.rows).all())
     values = means | {
         "brier": split.score + within, "miscalibration": split.miscalibration, "discrimination": split.discrimination,
         "uncertainty": split.uncertainty + within, "log loss": measures.log_loss(*data),
-        "normalized entropy": measures.normalized_entropy(*data), "auc": (1 + measures.prr(data.y, -data.p, data.w)) / 2,
+        "normalized entropy": measures.normalized_entropy(*data), "auc": (1 + ranking.gini) / 2, "gini": ranking.gini,
+        "gini_se": ranking.gini_se if counted else math.nan, "ks": ranking.ks, **_test_deciles(pool),
     }  # fmt: skip
     try:
         line = measures.slope_intercept(*data)
@@ -295,6 +307,16 @@ def _measures(data: Scored, square: float, *, real: bool, design: float) -> dict
         error = getattr(line, f"{attribute}_se") * math.sqrt(design)
         values |= {name: getattr(line, attribute), f"{name}_se": error}
     return values
+
+
+def _test_deciles(pool: Pool) -> dict[str, float]:
+    """Return statistic, degrees of freedom and p-value of the Hosmer-Lemeshow test; NaN if it is undefined."""
+    index = assign_bins(pool.p, pool.w, RISK_BINS, "mass")
+    try:
+        result = measures.compare_bins(index, pool.e, pool.spread)
+    except DataError:  # every score is 0 or 1
+        return dict.fromkeys(HOSMER_LEMESHOW, math.nan)
+    return dict(zip(HOSMER_LEMESHOW, (result.statistic, result.degrees_of_freedom, result.p_value), strict=True))
 
 
 def _threshold_counts(data: Scored) -> ThresholdCounts:

@@ -9,7 +9,7 @@ import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trueup._validate import check_number
 from trueup.audits.audit import MAX_CELLS, audit, count_soft, warn_of_soft_outcomes
@@ -18,10 +18,12 @@ from trueup.audits.text import headings, notes, number, shorten, table_rows
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_audit, fit_words, option_words
 from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
-from trueup.data.frame import are_hard
+from trueup.data.columns import open_mapping
+from trueup.data.frame import are_hard, as_numbers
 from trueup.data.scan import find_files
 from trueup.data.table import HELD_OUT_SUFFIX
 from trueup.errors import ArgumentError, FileError, TrainingRowsWarning
+from trueup.metrics.backtesting import ScoreDistribution, sample_distribution
 from trueup.reports.profiles import Profile, load_profile
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup.calibrators.model import Model
+    from trueup.data.table import Table
 
 DEFAULTS = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}  # unless the profile has others
 HARD_PREDICTIONS = "every prediction is 0 or 1: labels rather than probabilities"
@@ -75,6 +78,13 @@ class ScoreAudits(NamedTuple):
     fix: Model | None = None
     on_training_rows: bool = False  # whether the rows look like those that the model ``fix`` was fitted on
     hard_predictions: bool = False
+    reference: ScoreDistribution | None = None
+    exposure: Audit | None = None  # of the same rows, weighted by exposure
+
+    @property
+    def for_sections(self) -> dict[str, Any]:
+        """Options of the sections of a profile."""
+        return {"reference": self.reference, "exposure": self.exposure}
 
     @property
     def by_name(self) -> Audit | dict[str, Audit]:
@@ -98,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ArgumentError("--title is empty", hint="leave it out for the default title")
     if arguments.title is not None and not any(export.kind in ("page", "markdown") for export in exports):
         raise ArgumentError("--title needs a page or a summary to be written", hint="add -o report.html")
+    _check_section_options(arguments, profile, exports)
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         audits = _audit(arguments, profile, fix, progress)
         if any(export.kind != "csv" for export in exports):  # a CSV of segments does not contain the source
@@ -118,6 +129,20 @@ def run(arguments: argparse.Namespace) -> int:
     if not to_standard_output:
         _show(audits, arguments, exports)
     return 1 if arguments.fail_if is not None and _count_failing(audits.audit, arguments.tolerance) else 0
+
+
+def _check_section_options(arguments: argparse.Namespace, profile: Profile, exports: Sequence[Export]) -> None:
+    """Raise if --reference or --exposure is given, and nothing that is written shows it."""
+    for name in ("reference", "exposure"):
+        if getattr(arguments, name) is None:
+            continue
+        profile.require(name)
+        if not any(export.kind != "csv" for export in exports):
+            raise ArgumentError(f"--{name} needs a page, a summary or JSON to be written", hint="add -o report.html")
+    if arguments.exposure is not None and (arguments.weight is not None or arguments.sampling is not None):
+        other = "weight" if arguments.weight is not None else "sampling"
+        hint = f"leave --{other} out: tests go by number of rows, and observed/expected is also shown by exposure"
+        raise ArgumentError(f"--exposure and --{other} cannot be combined", hint=hint)
 
 
 # The audit
@@ -164,6 +189,9 @@ def _audit(
         sampling=_parse_sampling(arguments.sampling),
     )  # fmt: skip
     second, hard, on_training_rows = None, False, False
+    exposure = rows.find_optional(arguments.exposure, "exposure")
+    weighted_audit = partial(run_audit, depth=1, adjust="holm")  # its sums are shown, not its tests
+    reference = _read_reference(arguments, prediction)
     if arguments.memory is not None:
         scan, roles = rows.scan([*prediction, *other], arguments.by, "segment column")
         progress.start("auditing in chunks")
@@ -173,6 +201,7 @@ def _audit(
             raise io.no_positive_rows(arguments.positive, roles["outcome"])
         if other:
             second = run_audit(scan, prediction=other, **roles)
+        audit_weighted = partial(weighted_audit, scan, prediction=prediction, **{**roles, "weight": exposure})
     else:
         make_table = rows.load([*prediction, *other], arguments.by, "segment column")
         table = make_table(prediction)
@@ -183,22 +212,42 @@ def _audit(
         first = run_audit(table)
         progress.note(*audit_notes(first))
         hard = table.schema.task == "binary" and are_hard(table.prediction)
+        audit_weighted = lambda: weighted_audit(make_table(prediction, exposure))  # type: ignore[assignment]  # noqa: E731
         if other:
             progress.start(f"auditing {shorten(', '.join(other), 40)}")
             before = make_table(other)
             second = run_audit(before)
-            on_training_rows = fix is not None and fix.looks_like_training_data(
-                before.prediction, table.prediction, table.weight
-            )
-            if on_training_rows:
-                warnings.warn(
-                    f"these {len(table):,} rows look like those the model was fitted on; results on them are optimistic\n"
-                    "hint: compare on rows that the model was not fitted on",
-                    TrainingRowsWarning,
-                    stacklevel=2,
-                )
+            on_training_rows = fix is not None and _are_training_rows(fix, before, table)
     first = replace(first, cross_fitted=first.cross_fitted or f"{prediction[0]}{HELD_OUT_SUFFIX}" in rows.columns)
-    return ScoreAudits(first, name, second, other_name, fix, on_training_rows, hard)
+    by_exposure = None if exposure is None else audit_weighted()
+    return ScoreAudits(first, name, second, other_name, fix, on_training_rows, hard, reference, by_exposure)
+
+
+def _are_training_rows(fix: Model, before: Table, after: Table) -> bool:
+    """Return whether rows look like those that ``fix`` was fitted on, by their scores before and after; warn if so."""
+    if not fix.looks_like_training_data(before.prediction, after.prediction, after.weight):
+        return False
+    warnings.warn(
+        f"these {len(after):,} rows look like those the model was fitted on; results on them are optimistic\n"
+        "hint: compare on rows that the model was not fitted on",
+        TrainingRowsWarning,
+        stacklevel=2,
+    )
+    return True
+
+
+def _read_reference(arguments: argparse.Namespace, prediction: list[str]) -> ScoreDistribution | None:
+    """Read the scores of the files of --reference, if it is given, and their weights if --weight is given."""
+    if arguments.reference is None:
+        return None
+    if len(prediction) > 1:
+        raise ArgumentError("--reference needs exactly one prediction column", hint="leave --reference out")
+    rows = io.InputRows(arguments, arguments.reference)
+    names = [rows.find(prediction[0], "prediction"), rows.find_optional(arguments.weight, "weight")]
+    source = open_mapping(rows.read(names, []))
+    scores, weight = (None if name is None else as_numbers(source.fetch(name), name, "reference") for name in names)
+    assert scores is not None
+    return sample_distribution(scores, weight, "reference")
 
 
 def _check_scores(prediction: list[str], other: list[str], fix: Model | None, arguments: argparse.Namespace) -> None:
@@ -304,6 +353,7 @@ def find_exports(arguments: argparse.Namespace) -> list[Export]:
         raise ArgumentError("--report cannot be standard output", hint="name a file, such as --report report.html")
     if exports:
         sources = [*io.source_files(arguments), *filter(None, (arguments.fix, arguments.profile))]
+        sources += find_files(arguments.reference).paths if arguments.reference else []
         io.check_outputs([(export.path, EXAMPLES[export.kind]) for export in exports], sources)
     return exports
 
@@ -330,13 +380,14 @@ def _write(export: Export, audits: ScoreAudits, arguments: argparse.Namespace) -
 
     results, profile, fix = audits.by_name, arguments.profile, audits.fix
     if export.kind == "page":
-        page.report(results, export.path, title=arguments.title, profile=profile, fix=fix)
+        page.report(results, export.path, title=arguments.title, profile=profile, fix=fix, **audits.for_sections)
     elif export.kind == "markdown":
-        io.write_chunks(export.path, [page.markdown(results, profile=profile, fix=fix, title=arguments.title)])
+        options = {"profile": profile, "fix": fix, "title": arguments.title, **audits.for_sections}
+        io.write_chunks(export.path, [page.markdown(results, **options)])
     elif export.kind == "csv":
         io.write_chunks(export.path, page.csv_lines(results))
     else:
-        io.write_chunks(export.path, page.json_lines(results, profile, fix))
+        io.write_chunks(export.path, page.json_lines(results, profile, fix, **audits.for_sections))
 
 
 # The source of the rows

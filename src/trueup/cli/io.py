@@ -103,21 +103,26 @@ class InputRows:
             return data
         return {**data, outcome: encode_positive(data[outcome], positive, outcome)}
 
-    def load(self, predictions: list[str], features: Sequence[str] | None, role: str) -> Callable[[list[str]], Table]:
-        """Read the needed columns once; return a function that makes a Table with some of the columns ``predictions``."""
+    def load(self, predictions: list[str], features: Sequence[str] | None, role: str) -> Callable[..., Table]:
+        """Read the needed columns once; return a function that makes a Table with some of the columns ``predictions``.
+
+        Its second argument is a column of weights to use instead of --weight: that of --exposure.
+        """
         roles = self._find_roles(features, role)
         by = roles.pop("by")
-        taken = [roles["outcome"], *predictions, roles["weight"], roles["cluster"]]
+        exposure = self.find_optional(getattr(self._arguments, "exposure", None), "exposure")
+        taken = [roles["outcome"], *predictions, roles["weight"], roles["cluster"], exposure]
         if by is not None:
             roles["categorical"] = [name for name in roles["categorical"] if name in {*taken, *by}]
         needed, check = None if by is None else [*taken, *by], roles["cluster"] is None
         data = self.read(needed, roles["categorical"], roles["outcome"], identifiers=check)
-        if by is None and getattr(self._arguments, "against", None):  # neither of the predictions forms segments
+        if by is None and (exposure or getattr(self._arguments, "against", None)):  # none of them forms segments
             by = _columns_without_role(data, taken)
 
-        def make_table(prediction: list[str]) -> Table:
+        def make_table(prediction: list[str], weight: str | None = None) -> Table:
             is_first = prediction == predictions[: len(prediction)]  # of two that are compared: one warning is enough
-            return read(data, prediction=prediction, features=by, check_identifiers=is_first, **roles)
+            own = roles if weight is None else {**roles, "weight": weight}
+            return read(data, prediction=prediction, features=by, check_identifiers=is_first and weight is None, **own)
 
         return make_table
 
@@ -125,7 +130,8 @@ class InputRows:
         """Return a scan that reads the rows in chunks, and the roles of its columns except the prediction."""
         arguments, roles = self._arguments, self._find_roles(features, role)
         if roles["by"] is None:
-            taken = [roles["outcome"], roles["weight"], roles["cluster"], *predictions]
+            exposure = self.find_optional(getattr(arguments, "exposure", None), "exposure")
+            taken = [roles["outcome"], roles["weight"], roles["cluster"], exposure, *predictions]
             roles["by"] = _columns_without_role(self.columns, taken)
         roles["categorical"] = [name for name in roles["categorical"] if name in roles["by"]]
         sql = self._sql if arguments.positive is None else _positive_query(arguments, roles["outcome"])

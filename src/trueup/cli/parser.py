@@ -72,6 +72,14 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "rows without an outcome: error (default) or drop", "HOW", default="error", choices=("error", "drop")
     ),
     "--against": option("another score of the same rows to compare with, such as the one before a correction", "P", **LIST),
+    "--reference": option(
+        "files with earlier scores in the --prediction column, such as those at development; the profile credit shows how "
+        "far the scores have moved (PSI)",
+        "FILE", **LIST,
+    ),
+    "--exposure": option(
+        "the column of exposures; the profile credit shows observed/expected weighted by it, beside that by number", "EAD"
+    ),
     "--fix": option("the model between both scores; the page shows its corrections", "MODEL"),
     "--features": option("feature columns (default: all without a role)", "A,B,C", **LIST),
     # segments
@@ -243,7 +251,7 @@ exit codes: 0 success; 1 --fail-if found what it names; 2 invalid input or usage
             "rows": (FILES, "--sql", "--memory", "--spill"),
             "columns": (
                 OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--sampling", "--cluster", "--task", "--family",
-                "--variance-power", "--unlabelled", "--against", "--fix",
+                "--variance-power", "--unlabelled", "--against", "--fix", "--reference", "--exposure",
             ),
             "segments": (
                 Use("--by", "by default all columns without a role"), Use("--depth", "1, 2 (default) or 3"), "--bins",

@@ -1,5 +1,14 @@
 """Measures of calibration: functions of arrays that return numbers, arrays or small result objects."""
 
+from trueup.metrics.backtesting import (
+    StabilityIndex,
+    binomial_test,
+    gini,
+    jeffreys_interval,
+    jeffreys_test,
+    ks,
+    psi,
+)
 from trueup.metrics.binned import (
     DebiasedError,
     ace,
@@ -65,7 +74,9 @@ __all__ = [
     "ObservedExpected",
     "ReliabilityCurve",
     "SlopeIntercept",
+    "StabilityIndex",
     "ace",
+    "binomial_test",
     "bins",
     "brier",
     "by_group",
@@ -83,11 +94,15 @@ __all__ = [
     "ece",
     "ece_by_group",
     "fit_features",
+    "gini",
     "hosmer_lemeshow",
     "isotonic",
+    "jeffreys_interval",
+    "jeffreys_test",
     "k1",
     "k2",
     "kinf",
+    "ks",
     "lce",
     "lce_curve",
     "local_errors",
@@ -100,6 +115,7 @@ __all__ = [
     "normalized_entropy",
     "observed_expected",
     "prr",
+    "psi",
     "reliability",
     "slope_intercept",
     "smooth_ece",

@@ -24,7 +24,7 @@ from trueup.metrics.result import Result
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from trueup._types import FloatArray
+    from trueup._types import FloatArray, IntArray
 
 
 EPS = float(np.finfo(np.float64).eps)  # below it 1 - p has no digits left
@@ -317,13 +317,17 @@ def hosmer_lemeshow(
     >>> hosmer_lemeshow([0, 1, 1, 1], [0.5, 0.5, 0.75, 0.75], n_bins=2)  # 0 + 0.25 / 0.375
     <Hosmer-Lemeshow 0.6667 on 2 degrees of freedom: p = 0.717>
     """
-    from scipy.special import gammaincc
-
     check_integer("n_bins", n_bins, 1)
     data = validate_scores(y, p, weight)
     index = assign_bins(data.p, data.w, int(n_bins), "mass")
-    gap = np.bincount(index, weights=data.w * (data.y - data.p))
-    noise = np.bincount(index, weights=data.w**2 * data.p * (1.0 - data.p))
+    return compare_bins(index, data.w * (data.y - data.p), data.w**2 * data.p * (1.0 - data.p), fitted=fitted)
+
+
+def compare_bins(index: IntArray, residual: FloatArray, variance: FloatArray, *, fitted: bool = False) -> HosmerLemeshow:
+    """Test the sums per bin of residuals w (y - p) against their variances under calibration; ``index`` is the bin."""
+    from scipy.special import gammaincc
+
+    gap, noise = np.bincount(index, residual), np.bincount(index, variance)
     used = noise > 0
     bins, contradicted = int(used.sum()), bool(gap[~used].any())
     degrees = bins - 2 * fitted

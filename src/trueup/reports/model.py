@@ -120,12 +120,16 @@ class TableView:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page that comes from a profile or a fix: title, lead, and a table or the plot of a decision curve."""
+    """A section of a page that comes from a profile or a fix: title, lead, and a table or the plot of a decision curve.
+
+    ``note``, below the table, explains how to read it.
+    """
 
     title: str
     lead: str
     table: TableView | None = None
     plot: Any = None
+    note: str = ""
 
 
 # Cells

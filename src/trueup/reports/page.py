@@ -61,6 +61,8 @@ def report(
     title: str | None = None,
     profile: Profile | str = "general",
     fix: Any = None,
+    reference: Any = None,
+    exposure: Audit | None = None,
 ) -> Path:
     """Write one audit, or several side by side, to a self-contained HTML page or a Markdown summary.
 
@@ -81,6 +83,12 @@ def report(
         number.
     fix : calibrator or Model, optional
         The model fitted between two audits; the page then shows what it corrected.
+    reference : Audit or array-like, optional
+        Scores to compare those of the last audit with, such as those at development: an audit of them, or the scores as
+        an array. The profile "credit" shows the population stability index and, of an audit, Gini and KS.
+    exposure : Audit, optional
+        An audit of the rows of the last audit with the exposure as ``weight``. The profile "credit" shows its
+        observed/expected beside that by number.
 
     Returns
     -------
@@ -90,7 +98,8 @@ def report(
     Raises
     ------
     ArgumentError
-        If the results are empty or contain anything but audits, if the profile is unknown, or if the fix is not fitted.
+        If the results are empty or contain anything but audits, if the profile is unknown or has no section for
+        ``reference`` or ``exposure``, or if the fix is not fitted.
     FileError
         If the file cannot be written.
 
@@ -105,7 +114,8 @@ def report(
     'audit.html'
     """
     write = markdown if os.fspath(path).lower().endswith(".md") else render
-    return write_text(path, [write(results, title=title, profile=profile, fix=fix)])
+    options = {"title": title, "profile": profile, "fix": fix, "reference": reference, "exposure": exposure}
+    return write_text(path, [write(results, **options)])
 
 
 def name_audits(results: Results) -> dict[str, Audit]:
@@ -154,6 +164,8 @@ def build_page(
     title: str | None = None,
     profile: Profile | str = "general",
     fix: Any = None,
+    reference: Any = None,
+    exposure: Audit | None = None,
     max_rows: int | None = None,
 ) -> Page:
     """Collect the contents of a page; the parameters are those of `report`, ``max_rows`` limits the table of segments."""
@@ -167,10 +179,10 @@ def build_page(
     vocabulary, training_rows = profile.vocabulary, False
     sections: tuple[Section, ...] = ()
     fix_parts: tuple[Section, ...] = ()
-    if profile.sections:
+    if profile.sections or reference is not None or exposure is not None:
         from trueup.reports.profiles.sections import build_sections  # a page without them needs no decisions
 
-        sections = build_sections(audits[-1], profile)
+        sections = build_sections(audits[-1], profile, reference=reference, exposure=exposure)
     if fix is not None:
         training_rows = compare.looks_like_training_data(fix, audits)
         fix_parts = compare.fix_sections(fix, audits, vocabulary, training_rows=training_rows)
@@ -358,10 +370,13 @@ def _csv_value(value: Any) -> Any:
 # JSON
 
 
-def json_lines(results: Results, profile: str = "general", fix: Any = None) -> Iterator[str]:
-    """Yield the last audit as strict JSON, one segment per line, with earlier audits and what ``fix`` corrected."""
+def json_lines(results: Results, profile: str = "general", fix: Any = None, **options: Any) -> Iterator[str]:
+    """Yield the last audit as strict JSON, one segment per line, with earlier audits and what ``fix`` corrected.
+
+    ``options`` are those of `build_sections`, for the last audit.
+    """
     audits = list(name_audits(results).values())
-    yield from _audit_json(audits[-1], profile)
+    yield from _audit_json(audits[-1], profile, **options)
     for other in audits[:-1]:
         yield ',\n"against": '
         yield from _audit_json(other, profile)
@@ -375,7 +390,7 @@ def json_lines(results: Results, profile: str = "general", fix: Any = None) -> I
     yield "}\n"
 
 
-def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
+def _audit_json(audit: Audit, profile: str, **options: Any) -> Iterator[str]:
     """Yield an audit as JSON without the closing brace, one segment at a time."""
     from trueup.reports.profiles.sections import build_sections
 
@@ -384,7 +399,7 @@ def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
         files = [{"name": name, "bytes": size, "sha256": digest} for name, size, digest in audit.source.files]
         head["source"] = {"files": files, "command": audit.source.command}
     head["summary"] = audit.summary.to_dict()
-    head["sections"] = [section_dict(section) for section in build_sections(audit, profile)]
+    head["sections"] = [section_dict(section) for section in build_sections(audit, profile, **options)]
     yield json.dumps(head, allow_nan=False)[:-1] + ', "findings": ['
     for index in range(len(audit)):
         yield (",\n" if index else "\n") + json.dumps(audit.finding(index).to_dict(), allow_nan=False)
@@ -392,7 +407,7 @@ def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
 
 
 def section_dict(section: Section) -> dict[str, Any]:
-    """Return a section as plain values for JSON: title, lead, rows by column heading, and how many more there are.
+    """Return a section as plain values for JSON: title, lead, rows by column heading, how many more there are, and note.
 
     Numbers have all their digits and are None where missing, intervals are pairs; plots are left out. Headings that occur
     twice are numbered: terms of a vocabulary may coincide with others.
@@ -404,7 +419,7 @@ def section_dict(section: Section) -> dict[str, Any]:
             name, count = f"{column.text} ({count})", count + 1
         names |= {name: index} if column.kind != "forest" else {}
     rows = [{name: _data_value(row[index]) for name, index in names.items()} for row in table.rows]
-    return {"title": section.title, "lead": section.lead, "rows": rows, "more": table.more}
+    return {"title": section.title, "lead": section.lead, "rows": rows, "more": table.more, "note": section.note}
 
 
 def _data_value(cell: Cell) -> Any:

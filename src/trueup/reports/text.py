@@ -275,3 +275,21 @@ def provenance(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> tup
         ("seed", str(audit.settings.random_state), False),
         ("versions", versions, False),
     )
+
+
+def sign_off_facts(audits: Iterable[Audit], vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> tuple[tuple[str, str], ...]:
+    """List what a signature refers to: model, data and verdict of the last audit; what is not known is left to fill in."""
+    audit = list(audits)[-1]
+    files = [] if audit.source is None else [shorten(name, 60) for name, _, _ in audit.source.files[:MAX_FILES]]
+    summary = summary_of(audit)
+    fingerprint = [] if summary is None else [f"fingerprint {summary.fingerprint[:16]}"]
+    return (
+        ("model", ""),
+        ("version", ""),
+        ("column of the scores", shorten(", ".join(audit.schema.prediction), 120)),
+        ("data", "; ".join([*files, f"{audit.rows:,} {vocabulary.rows}", *fingerprint])),
+        ("verdict", verdict_statement(audit, vocabulary)),
+        ("audited with", f"trueup {trueup.__version__}"),
+        ("audited by", ""),
+        ("date", ""),
+    )

@@ -36,6 +36,12 @@ METRICS = {
         "AUC",
         "probability that a positive has a higher score than a negative; 0.5 is random. It does not measure calibration",
     ),
+    "gini": (
+        "Gini",
+        "2 AUC - 1: how well scores rank rows by risk; 0 is random, 1 perfect. It does not measure calibration",
+    ),
+    "ks": ("KS", "largest distance between the score distributions of positives and negatives"),
+    "hosmer-lemeshow_p": ("Hosmer-Lemeshow p", "p-value of the test in deciles of the score; it depends on the bins"),
     "slope": ("slope", "1 if calibrated; below 1 the scores are too extreme, above 1 not extreme enough"),
     "intercept": ("intercept", "0 if calibrated, given the slope; on the logit scale"),
     "in the large": ("calibration in the large", "0 if calibrated; above 0 the scores are too low; on the logit scale"),
@@ -80,7 +86,8 @@ class SectionPlan:
 class Profile:
     """Vocabulary, sections and defaults of a domain.
 
-    ``defaults`` are arguments of `trueup.audit`, and ``top``; explicit arguments take precedence.
+    ``defaults`` are arguments of `trueup.audit`, and ``top``; explicit arguments take precedence. ``sign_off`` names who
+    signs the printed page.
     """
 
     name: str
@@ -89,6 +96,13 @@ class Profile:
     vocabulary: Vocabulary = DEFAULT_VOCABULARY
     defaults: Mapping[str, Any] = field(default_factory=dict)
     sections: tuple[SectionPlan, ...] = ()
+    sign_off: tuple[str, ...] = ()
+
+    def require(self, argument: str) -> None:
+        """Raise unless some section uses ``argument``: "reference" or "exposure"."""
+        if not {plan.kind for plan in self.sections} & set(USERS[argument]):
+            hint = f"use the profile credit, or add a section of kind {' or '.join(USERS[argument])}"
+            raise ArgumentError(f"the profile {self.name!r} has no section for {argument}", hint=hint, parameter=argument)
 
     def options(self, columns: Iterable[str]) -> dict[str, Any]:
         """Return the defaults for data with these columns: names of absent columns are left out, case is ignored."""
@@ -141,19 +155,33 @@ _thresholds = _list(  # the counts behind a decision curve are kept at multiples
     "a list of multiples of 0.01, such as [0.05, 0.1]",
     lambda value: _is_fraction(value) and abs(value - round(value, 2)) < 1e-9,
 )
+_term = _text(MAX_TERM_LENGTH)
+_lights = Check(
+    "two p-values, of amber and of red, such as [0.05, 0.01]",
+    lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_fraction, value)) and value[0] > value[1],
+    tuple,
+)
+_signers = _list(
+    f"a list of texts of 1 to {MAX_TERM_LENGTH} characters", lambda value: bool(_term.valid(value)), empty=True
+)
 _tables = Check(
     "tables, written as [[sections]]",
     lambda value: isinstance(value, list) and len(value) <= MAX_ITEMS and all(isinstance(item, dict) for item in value),
 )
 # Kinds of sections and their parameters; `sections` builds them.
 KINDS: dict[str, dict[str, Check]] = {
-    "grades": {"columns": _names, "level": _fraction},
+    "grades": {"columns": _names, "level": _fraction, "lights": _lights},
+    "vintages": {"columns": _names, "level": _fraction, "lights": _lights},
+    "validation": {"level": _fraction},
+    "stability": {},
     "fields": {},
     "values": {"max_rows": _integer(1, 10_000), "fields": _names},
     "metrics": {"show": _metrics},
     "slope": {"level": _fraction},
     "decision": {"thresholds": _thresholds, "max_threshold": _fraction},
 }
+USERS = {"reference": ("validation", "stability"), "exposure": ("grades", "vintages")}
+"""Kinds of sections that use these arguments of `trueup.report`."""
 SECTION: dict[str, Check] = {"kind": _choice(KINDS), "title": _text(MAX_TITLE_LENGTH), "lead": _text(MAX_TEXT_LENGTH)}
 DEFAULTS: dict[str, Check] = {
     "by": _names,
@@ -172,6 +200,7 @@ SCHEMA: dict[str, Any] = {
     "vocabulary": {term.name: _text(MAX_TERM_LENGTH) for term in fields(Vocabulary)},
     "defaults": DEFAULTS,
     "sections": _tables,
+    "sign_off": _signers,
 }
 
 

@@ -1,35 +1,35 @@
-"""Sections that a profile asks for: grades, fields, values, metrics, calibration slope and decision curve (net benefit)."""
+"""Sections that a profile asks for; here fields, values, metrics, calibration slope and decision curve (net benefit)."""
 
 from __future__ import annotations
 
 import math
-from operator import attrgetter, itemgetter
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import betainc, betaincinv, expit
+from scipy.special import expit
 
-from trueup.audits.text import number, shorten
+from trueup.audits.text import number
 from trueup.decisions.decision_curve import odds
 from trueup.errors import ArgumentError
 from trueup.metrics.inference import normal_quantile
 from trueup.reports import model
 from trueup.reports.model import Cell, Column, Section, count_cell, interval_cell, make_table, number_cell, text_cell
 from trueup.reports.profiles import METRICS, Profile, SectionPlan, Vocabulary, load_profile, plural
-from trueup.reports.text import percent, summary_of, without_rounding
+from trueup.reports.profiles.grades import check_exposure, grades_section, vintages_section
+from trueup.reports.profiles.levels import column_levels, level_name
+from trueup.reports.profiles.validation import stability_section, validation_section
+from trueup.reports.text import percent, summary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from trueup._types import BoolArray, FloatArray
     from trueup.audits.result import Audit
 
 MAX_VALUES = 200
-MAX_GRADES = 200
-MAX_SHOWN_PROBABILITY, MIN_SHOWN_PROBABILITY = 0.9999, 1e-16
 ROWS_ARE_MISSING = "This section is computed from the rows, which this copy of the audit does not have."
-UNADJUSTED = "The interval and p consider the mean of one row of the table only, and are not adjusted"
-JEFFREYS_ENDS = "It starts at 0 without events and ends at 1 if all rows are events (Brown, Cai & DasGupta 2001)"
 ROBUST_ERRORS = "Standard errors and intervals are robust (sandwich estimator; Huber 1967, White 1982)."
 NO_REGRESSION = (
     "The regression has no finite solution for these rows: they have one outcome, one score, or a score that separates the "
@@ -48,18 +48,31 @@ BEST = (
 NO_BEST = "The rows are weighted, so the standard errors of the differences are unknown: no strategy is called best."
 
 
-def build_sections(audit: Audit, profile: Profile | str = "general") -> tuple[Section, ...]:
-    """Return the sections that a profile asks for, filled from an audit; one that does not apply states why."""
+def build_sections(
+    audit: Audit, profile: Profile | str = "general", *, reference: Any = None, exposure: Audit | None = None
+) -> tuple[Section, ...]:
+    """Return the sections that a profile asks for, filled from an audit; one that does not apply states why.
+
+    ``reference`` and ``exposure`` are those of `trueup.report`; a profile without a section for them is an error.
+    """
     profile = profile if isinstance(profile, Profile) else load_profile(profile)
     builders: dict[str, tuple[Callable[[Audit, Vocabulary, SectionPlan], Section], bool, bool]] = {
         # kind: function, whether it is for binary outcomes only, whether it needs the rows
-        "grades": (grades_section, True, False),
+        "grades": (partial(grades_section, exposure=exposure), True, False),
+        "vintages": (partial(vintages_section, exposure=exposure), True, False),
+        "validation": (partial(validation_section, reference=reference), True, True),
+        "stability": (partial(stability_section, reference=reference), True, True),
         "fields": (fields_section, False, False),
         "values": (values_section, False, False),
         "metrics": (metrics_section, False, True),
         "slope": (slope_section, True, True),
         "decision": (decision_section, True, True),
     }
+    if reference is not None:
+        profile.require("reference")
+    if exposure is not None:
+        profile.require("exposure")
+        check_exposure(audit, exposure)
     sections = []
     for plan in profile.sections:
         if plan.kind not in builders:
@@ -74,42 +87,6 @@ def build_sections(audit: Audit, profile: Profile | str = "general") -> tuple[Se
             section = build(audit, profile.vocabulary, plan)
         sections.append(section)
     return tuple(sections)
-
-
-# Levels of single columns
-
-
-def column_levels(audit: Audit) -> dict[int, list[int]]:
-    """Return for every column index the ranks (positions in the audit) of its levels as segments, in order of levels."""
-    keys = audit.keys
-    single = np.flatnonzero((keys.depth == 1) & (keys.target == 0))
-    columns, codes = (part[single].max(axis=1) for part in (keys.columns, keys.codes))  # unused places hold -1
-    order = np.lexsort((codes, columns))
-    levels: dict[int, list[int]] = {index: [] for index in range(len(audit.schema.features))}
-    for index, rank in zip(columns[order].tolist(), single[order].tolist(), strict=True):
-        if index in levels:  # user-defined segments come after the columns
-            levels[index].append(rank)
-    return levels
-
-
-def level_name(audit: Audit, column: int, rank: int) -> str:
-    """Return the level of the single-column segment at position ``rank`` in the audit, without the name of the column."""
-    feature = audit.schema.features[column]
-    level = _label(audit, column, rank).removeprefix(feature.name)
-    if level.startswith("="):
-        return level[1:]
-    if _is_missing(audit, column, rank):
-        return "is missing" if "missing" in feature.levels else "missing"
-    sign = ">=" if level.startswith(">=") else "<"
-    return f"{sign} {level.removeprefix(sign)}"
-
-
-def _label(audit: Audit, column: int, rank: int) -> str:
-    return audit.keys.labels[column][int(audit.keys.codes[rank].max())]
-
-
-def _is_missing(audit: Audit, column: int, rank: int) -> bool:
-    return _label(audit, column, rank) == f"{audit.schema.features[column].name} is missing"
 
 
 # Fields and values
@@ -173,128 +150,6 @@ def values_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         *model.finding_columns(audit, vocabulary, itemgetter(2)),
     ]
     return Section(plan.title, plan.lead, make_table(columns, shown, len(listed) - len(shown)))
-
-
-# Grades
-
-
-def jeffreys_interval(events: float, rows: float, level: float) -> tuple[float, float]:
-    """Return the Jeffreys interval of a rate: quantiles of Beta(events + 1/2, rows - events + 1/2).
-
-    The lower end is 0 without events, the upper end 1 if all rows are events (Brown, Cai & DasGupta 2001).
-    """
-    tail = (1 - level) / 2
-    a, b = events + 0.5, rows - events + 0.5
-    low = 0.0 if events <= 0 else float(betaincinv(a, b, tail))
-    high = 1.0 if events >= rows else float(betaincinv(a, b, 1 - tail))
-    return low, high
-
-
-def jeffreys_probability(events: float, rows: float, rate: float) -> float:
-    """Return the posterior probability under the Jeffreys prior that the true rate is at most ``rate``."""
-    return float(betainc(events + 0.5, rows - events + 0.5, min(max(rate, 0.0), 1.0)))
-
-
-def probability_text(probability: float) -> str:
-    """Format a probability; near 1 with enough digits to distinguish it from 1."""
-    if probability > MAX_SHOWN_PROBABILITY:
-        return f"> {MAX_SHOWN_PROBABILITY}"
-    if probability < MIN_SHOWN_PROBABILITY:
-        return f"< {MIN_SHOWN_PROBABILITY:g}"
-    return f"{probability:.4f}" if probability > 0.99 else number(probability, 2)
-
-
-class Grade(NamedTuple):
-    """A grade or a score band, its rows, mean outcome and mean score; ``finding`` is set if it is a segment."""
-
-    name: str
-    rows: int
-    observed: float
-    expected: float
-    finding: Any = None
-
-    @property
-    def events(self) -> float:
-        """The number of events, an integer if it equals one up to rounding."""
-        return without_rounding(min(max(self.observed, 0.0), 1.0) * self.rows)
-
-
-def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
-    """Compare mean score and event rate of every grade or, without a column of grades, of every score band."""
-    level = float(plan.parameters.get("level", 1 - audit.settings.alpha))
-    levels, overall, more = column_levels(audit), audit.overall, 0
-    known = {feature.name.casefold(): index for index, feature in reversed(list(enumerate(audit.schema.features)))}
-    present = [known[name] for name in map(str.casefold, plan.parameters.get("columns", ())) if name in known]
-    index = next((index for index in present if levels[index]), None)
-    if index is None:
-        curve = overall.curve
-        bins = [] if curve is None else zip(curve.rows, curve.observed, curve.predicted, strict=True)
-        grades = [Grade(f"band {k}", int(n), float(y), float(p)) for k, (n, y, p) in enumerate(bins, start=1)]
-        first = f"{vocabulary.score} band"
-        lead = (
-            f"No column of grades forms {vocabulary.segments}: these are bands of the {vocabulary.score}, of about equal "
-            f"weight. {UNADJUSTED}."
-        )
-    else:
-        worst = set(sorted(levels[index])[:MAX_GRADES])
-        ranks, order = _sort_grades(audit, index, [rank for rank in levels[index] if rank in worst], vocabulary)
-        more = len(levels[index]) - len(ranks)
-        named = ((level_name(audit, index, rank), audit.finding(rank)) for rank in ranks)
-        grades = [Grade(name, f.n, f.observed, f.expected, f) for name, f in named]
-        first = shorten(audit.schema.features[index].name, 60)
-        lead = (
-            f"One row per value of column {first!r}, {order}. {UNADJUSTED}; the last two columns are the test of the "
-            f"audit, adjusted for all {vocabulary.segments}."
-        )
-        lead += f" Only the {len(ranks):,} values with the strongest evidence are listed." if more else ""
-    if audit.schema.weight is not None:
-        lead += " Means are weighted; the width of the intervals depends on the number of rows, not on the weights."
-    count = f"{vocabulary.rows} with the {vocabulary.outcome}; if weighted, {vocabulary.observed} times {vocabulary.rows}"
-    probability = f"probability that the true {vocabulary.observed} is at most the {vocabulary.expected}; not adjusted"
-
-    jeffreys = f"Jeffreys interval of the {vocabulary.observed}. {JEFFREYS_ENDS}"
-
-    def interval(grade: Grade) -> tuple[float, float]:
-        return jeffreys_interval(grade.events, grade.rows, level)
-
-    def position(grade: Grade) -> Cell:
-        low, high = interval(grade)
-        return Cell("too low" if grade.expected < low else "too high" if grade.expected > high else "inside", "interval")
-
-    def chance(grade: Grade) -> Cell:
-        value = jeffreys_probability(grade.events, grade.rows, grade.expected)
-        return number_cell(value, probability_text(value))
-
-    columns = [
-        Column(first, lambda g: text_cell(g.name, rows=len(grades)), kind="name"),
-        Column(vocabulary.rows, lambda g: count_cell(g.rows)),
-        Column(vocabulary.outcomes, lambda g: count_cell(g.events), count),
-        Column(vocabulary.expected, lambda g: number_cell(g.expected), "mean score"),
-        Column(vocabulary.observed, lambda g: number_cell(g.observed), "mean outcome"),
-        Column(f"{percent(level)} interval", lambda g: interval_cell(*interval(g)), jeffreys, "interval"),
-        Column(f"{vocabulary.score} is", position, f"the {vocabulary.expected} relative to the interval", "interval"),
-        Column("p", chance, probability),
-        *(model.finding_columns(audit, vocabulary, attrgetter("finding"))[-2:] if index is not None else []),
-    ]
-    grades.append(Grade("all rows", overall.n, overall.observed, overall.expected, overall))
-    return Section(plan.title, f"{plan.lead} {lead}".strip(), make_table(columns, grades, more))
-
-
-def _sort_grades(audit: Audit, column: int, ranks: Sequence[int], vocabulary: Vocabulary) -> tuple[list[int], str]:
-    """Sort grades and describe the order: numbers and dates by value, other names by mean score; missing values last."""
-    missing = [rank for rank in ranks if _is_missing(audit, column, rank)]
-    known = [rank for rank in ranks if rank not in missing]
-    if audit.schema.features[column].kind != "categorical":
-        return [*known, *missing], "lowest first"
-    try:
-        values = {rank: float(level_name(audit, column, rank)) for rank in known}
-    except ValueError:
-        values = {}
-    if values.keys() == set(known) and all(map(math.isfinite, values.values())):
-        return [*sorted(known, key=lambda rank: values[rank]), *missing], "in numerical order"
-    means = audit.columns["expected"]
-    by_mean = sorted(known, key=lambda rank: float(means[rank]))
-    return [*by_mean, *missing], f"sorted by {vocabulary.expected}, lowest first"
 
 
 # Metrics of all rows
