@@ -17,9 +17,11 @@ def assert_same_audit(one, other):
         else:
             np.testing.assert_array_equal(b, a, err_msg=name)
     rank = dict(zip(there.tolist(), here.tolist(), strict=True))
-    assert len(one.curves) == len(other.curves)
+    assert {(problem.finding.segment, problem.folded) for problem in one.problems} == {
+        (problem.finding.segment, problem.folded) for problem in other.problems
+    }
     for number, curve in other.curves.items():
-        same = one.curves.get(rank[number])
+        same = one.curve(rank[number])
         for name in ("predicted", "observed", "low", "high", "rows", "weight") if same is not None else ():
             np.testing.assert_allclose(getattr(curve, name), getattr(same, name), rtol=1e-9, atol=1e-12)
     facts = ("clusters", "rows", "unlabelled", "weightless", "thin", "dropped", "tested", "rejected")

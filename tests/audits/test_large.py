@@ -293,7 +293,7 @@ def test_progress_counts_the_rows_of_every_pass(files, small):
     tu.audit(tu.scan(files / "all.parquet"), by=BY, progress=lambda *now: reports.append(now), **ROLES)
     done = [done for done, total in reports if total == 12_000]  # others count the segments that are refined
     passes = np.split(done, np.flatnonzero(np.diff(done) <= 0) + 1)
-    assert len(passes) == 4  # spill, tallies, scores of segments to refine, curves
+    assert len(passes) == 5  # spill, tallies, scores of segments to refine, curves, overlaps of findings
     assert all(counted[-1] == 12_000 for counted in passes)
 
 

@@ -13,7 +13,9 @@ from trueup._validate import check_choice, check_fraction, check_integer, check_
 from trueup.audits.clusters import check_supported
 from trueup.audits.dispersion import fit_noise, resolve_family
 from trueup.audits.findings import compute_findings
+from trueup.audits.materiality import Tolerance
 from trueup.audits.partitions import partition_by_score
+from trueup.audits.problems import HeldRows, find_problems
 from trueup.audits.result import Audit, AuditSettings
 from trueup.audits.segments import (
     MemoryRows,
@@ -54,6 +56,7 @@ def audit(
     task: str = "auto",
     family: str | None = None,
     variance_power: float | None = None,
+    tolerance: float | str | None = None,
     depth: int = 2,
     bins: int | Mapping[str, Any] = 10,
     categorical: Sequence[Hashable] | Hashable = (),
@@ -104,6 +107,9 @@ def audit(
         dispersion that the rows show; ``weight`` is the exposure, and the outcome a count or amount per unit of exposure.
     variance_power : float, optional
         Exponent of the variance of "tweedie": Var(y) is proportional to the mean to this power. 1.5 by default.
+    tolerance : float or str, optional
+        The largest error that does not matter: an absolute difference of observed and expected mean, or ``"10%"`` of the
+        expected mean, that is observed / expected from 1/1.1 to 1.1. Errors that certainly exceed it are material.
     depth : int
         Maximum number of columns that a segment combines: 1, 2 or 3.
     bins : int or mapping
@@ -163,7 +169,7 @@ def audit(
     used_draws = int(draws) if adjust == "max" else 0
     settings = AuditSettings(
         int(depth), int(min_rows), float(alpha), str(adjust), int(max_cells), used_draws, int(random_state), family,
-        variance_power,
+        variance_power, None if tolerance is None else Tolerance.parse(tolerance),
     )  # fmt: skip
     workers = Workers(threads, progress)
     if engine_of(data) is not None:
@@ -278,8 +284,11 @@ def _audit_table(
         columns, grid, families, findings, settings=settings, schema=table.schema, rows=len(table),
         unlabelled=table.unlabelled, weightless=table.weightless, left_out=table.left_out, weight_ratio=rows.ratios[0],
     )  # fmt: skip
-    summary = LazySummary(rows.chunks[0].rows, audit.overall.curve, settings.alpha, audit.overall.design_effect or 1.0)
-    return dataclasses.replace(audit, summary_source=summary)
+    summary = LazySummary(rows.chunks[0].rows, audit.curves.get(audit.overall_rank), settings.alpha, audit.design_effect)
+    small = tuple(column.astype(np.min_scalar_type(-int(column.max(initial=0)) - 1)) for column in codes)
+    sorted_rows = tuple(chunk.rows for chunk in rows.chunks)
+    held = HeldRows(small, sorted_rows, grid, families, findings, settings.alpha, workers.threads)
+    return dataclasses.replace(audit, summary_source=summary, held_rows=held)
 
 
 def _audit_partitions(
@@ -293,6 +302,7 @@ def _audit_partitions(
         noise = fit_noise(rows, rows.grid, settings) if rows.real or settings.family else None
         families, pool = find_families(rows, rows.grid, workers, noise)
         findings = compute_findings(rows, families, settings, workers, rows.grid)
+        problems = find_problems(rows, families, findings, settings.alpha)
     assert pool is not None
     audit = Audit.build(
         columns, rows.grid, families, findings, settings=settings, schema=facts.schema, rows=rows.rows,
@@ -300,7 +310,7 @@ def _audit_partitions(
         weight_ratio=rows.ratios[0],
     )  # fmt: skip
     summary = summarise(
-        pool, audit.overall.curve, settings.alpha, real=rows.real, digests=facts.digests,
-        design=audit.overall.design_effect or 1.0,
+        pool, audit.curves.get(audit.overall_rank), settings.alpha, real=rows.real, digests=facts.digests,
+        design=audit.design_effect,
     )  # fmt: skip
-    return dataclasses.replace(audit, summary_source=summary)
+    return dataclasses.replace(audit, summary_source=summary, problem_ranks=problems)

@@ -6,13 +6,14 @@ import itertools
 import math
 import operator
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup.audits.clusters import ClusterEffects, cluster_effects, inflate
+from trueup.audits.materiality import adjusted_ratios, exceeds_tolerance
 from trueup.audits.segments import AuditRows, MemoryRows, ScorePartition, SegmentBlock, SegmentFamily, SortedChunk, batches
 from trueup.errors import ArgumentError
 from trueup.kernels import tails
@@ -49,12 +50,17 @@ class RankedFindings:
     """Columns of all findings, worst first; the index of each segment (``order``); curves by rank, 0 being the worst.
 
     ``overall_stretch`` is the factor by which clusters raise the standard deviation of the statistic over all rows;
-    ``spread`` the factor by which weights that depend on the outcome raise variances (`_spread_variances`).
+    ``spread`` the factor by which weights that depend on the outcome raise variances (`_spread_variances`). ``levels`` and
+    ``sizes`` are those of `trueup.audits.materiality.adjusted_ratios`; ``material`` tells which segments certainly have an
+    error above the tolerance, all those rejected if there is none.
     """
 
     columns: dict[str, AnyArray]
     order: IntArray
     curves: CurveSet
+    levels: FloatArray
+    sizes: FloatArray
+    material: BoolArray
     overall_stretch: float = 1.0
     clusters: int = 0
     effective_clusters: float = math.inf  # of all rows
@@ -116,14 +122,40 @@ def compute_findings(
     order = _rank(adjusted, testable, columns["sigma"])
     n = np.concatenate([block.tally.rows for family in families for block in family.blocks])
     columns |= {"n": n, "p_adjusted": adjusted, "testable": testable}
+    sizes, levels = columns.pop("size"), settings.alpha * shares
+    material = _material(families, columns, sizes, levels, settings, testable & (adjusted <= settings.alpha))
     for column in columns.values():
         column[:] = column[order]  # in place: fresh memory costs more than the move
-    design = None if effects is None else effects.design
-    curves = _curves(rows, families, order, settings, design)
+    starts = np.cumsum([0, *(len(family) for family in families)])
+    shown = np.arange(min(MAX_CURVES, len(order)))
+    if not isinstance(rows, MemoryRows):  # later there are no rows to compute curves of other segments from
+        single = np.concatenate([(family.keys[0] >= 0).sum(axis=1) <= 1 for family in families])
+        shown = np.union1d(shown, np.flatnonzero(single[order])[:MAX_CURVES])
+    shown = np.union1d(shown, np.flatnonzero(np.isin(order, starts[:-1])))
+    curves = segment_curves(rows, families, order, shown, settings.alpha, columns.get("design_effect"))
+    ranked = RankedFindings(columns, order, curves, levels[order], sizes[order], material[order], spread=spread)
     if effects is None:
-        return RankedFindings(columns, order, curves, spread=spread)
+        return ranked
     stretch, effective = math.sqrt(effects.design[0]), float(effects.effective[0])
-    return RankedFindings(columns, order, curves, stretch, effects.clusters, effective, spread)
+    return replace(ranked, overall_stretch=stretch, clusters=effects.clusters, effective_clusters=effective)
+
+
+def _material(
+    families: Sequence[SegmentFamily], columns: dict[str, AnyArray], sizes: FloatArray, levels: FloatArray,
+    settings: AuditSettings, rejected: BoolArray,
+) -> BoolArray:  # fmt: skip
+    """Return which of the rejected segments have an error that certainly exceeds the tolerance; all, if there is none."""
+    tolerance, found = settings.tolerance, np.flatnonzero(rejected)
+    if tolerance is None or tolerance.value == 0 or not len(found):
+        return rejected
+    starts = np.cumsum([0, *(len(family) for family in families)])
+    own = [found[(found >= start) & (found < end)] - start for start, end in itertools.pairwise(starts)]
+    tally = concatenate_tallies([family.take(which) for family, which in zip(families, own, strict=True)])
+    taken = {name: columns[name][found] for name in ("observed", "expected", "weight", "ecce", "sigma")}
+    ratios = adjusted_ratios(taken, sizes[found], levels[found], real=families[0].real)
+    material = np.zeros(len(rejected), bool)
+    material[found] = exceeds_tolerance(tolerance, tally, taken, ratios, levels[found])
+    return material
 
 
 def alpha_shares(families: Sequence[SegmentFamily], testable: BoolArray, grid: SegmentGrid) -> FloatArray:
@@ -210,7 +242,7 @@ def _real_numbers(noise: Noise, tally: Tally, levels: FloatArray, alpha: float) 
             "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
             "ratio_low": np.minimum(*edges), "ratio_high": np.maximum(*edges), "bias": bias, "ecce": span / w,
             "sigma": sigma, "mde": (reach + inference.Z_POWER * scale) / w,
-            "p_value": noise.pvalues(tally),
+            "p_value": noise.pvalues(tally), "size": np.where(scale > 0, reach * wide / scale, 0.0) / w,
         }  # fmt: skip
 
 
@@ -369,13 +401,15 @@ def _add_scores(one: SegmentScores, other: SegmentScores) -> SegmentScores:
 # Reliability curves of the worst segments and of all rows
 
 
-def _curves(
-    rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray, settings: AuditSettings,
+def segment_curves(
+    rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray, ranks: IntArray, alpha: float,
     design: FloatArray | None = None,
 ) -> CurveSet:  # fmt: skip
-    """Compute reliability curves of the worst MAX_CURVES segments and of all rows, in bins of equal weight, by rank."""
+    """Compute reliability curves of the segments at positions ``ranks``, in bins of equal weight.
+
+    ``order`` has the index of each segment by rank, ``design`` its design effect by rank (None: 1).
+    """
     starts = np.cumsum([0, *(len(family) for family in families)])
-    ranks = np.union1d(np.arange(min(MAX_CURVES, len(order))), np.flatnonzero(np.isin(order, starts[:-1])))
     owner = np.searchsorted(starts, order[ranks], side="right") - 1
     own_ranks = [ranks[owner == target] for target in range(len(families))]
     wanted = []
@@ -395,8 +429,8 @@ def _curves(
             offsets.update(zip(numbers[1:], totals, strict=False))
     cells, shown = np.concatenate(rows.map_reduce(curves, np.add)), np.concatenate(own_ranks)
     if design is not None:
-        _widen_curves(cells, design[order[shown], None])
-    return curves_from_sums(shown.tolist(), cells, alpha=settings.alpha, real=families[0].real)
+        _widen_curves(cells, design[shown, None])
+    return curves_from_sums(shown.tolist(), cells, alpha=alpha, real=families[0].real)
 
 
 def _widen_curves(cells: FloatArray, design: FloatArray) -> None:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits import text
+from trueup.audits import materiality, text
 from trueup.audits.findings import RankedFindings, deviation
+from trueup.audits.materiality import Tolerance, adjusted_ratios
+from trueup.audits.problems import HeldRows, Problem, ProblemRanks
 from trueup.audits.segments import OVERALL
 from trueup.audits.summary import AuditSummary, LazySummary
 from trueup.data.columns import frame_like, to_jsonable
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup._types import AnyArray, Int32Array, IntArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.dispersion import Noise
     from trueup.audits.segments import SegmentColumns, SegmentFamily, SegmentGrid
     from trueup.data.table import Schema
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from trueup.metrics.reliability import ReliabilityCurve
 
 AMBIGUOUS = -1
+MAX_CALIBRATED_SHOWN = 5  # segments shown if none is miscalibrated
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class AuditSettings:
     random_state: int
     family: str | None = None
     variance_power: float | None = None
+    tolerance: Tolerance | None = None
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,19 @@ class Finding:
     testable : bool
         False if there are too few rows for a test; the segment is then not counted in the family. False, too, if there are
         too few clusters; it is then counted, so that the other p-values are adjusted as if it had been tested.
+    excess : float
+        Excess events, sum w (y - p): how many more outcomes (or how much more of a real outcome) than expected.
+    share : float
+        Share of the total weight.
+    ratio_low_adjusted, ratio_high_adjusted : float
+        Interval of ``ratio`` at the segment's share of alpha: with probability 1 - alpha or more, the intervals of all
+        segments hold at once.
+    state : str
+        "material" if the error certainly exceeds the tolerance, "within tolerance" if it is significant but may be smaller,
+        "no miscalibration found", or "not testable"; without a tolerance significant errors are "miscalibrated".
     note : str
     curve : ReliabilityCurve or None
-        Set for the worst thousand segments and for all rows.
+        Audits of files and clusters have those of the worst thousand segments, of single columns, and of all rows.
     design_effect : float or None
         Factor by which clusters raise the variance of the segment; None without clusters.
     """
@@ -110,6 +124,11 @@ class Finding:
     p_adjusted: float
     mde: float
     testable: bool
+    excess: float
+    share: float
+    ratio_low_adjusted: float
+    ratio_high_adjusted: float
+    state: str
     note: str = ""
     curve: ReliabilityCurve | None = field(default=None, repr=False)
     design_effect: float | None = None
@@ -216,6 +235,9 @@ class Audit:
     """
 
     columns: Mapping[str, AnyArray] = field(repr=False)
+    levels: FloatArray = field(repr=False)
+    sizes: FloatArray = field(repr=False)
+    is_material: BoolArray = field(repr=False)
     keys: SegmentKeys = field(repr=False)
     curves: Mapping[int, ReliabilityCurve] = field(repr=False)
     schema: Schema
@@ -233,6 +255,8 @@ class Audit:
     weight_spread: float = 1.0
     source: Source | None = None
     summary_source: AuditSummary | LazySummary | None = field(default=None, repr=False)
+    held_rows: HeldRows | None = field(default=None, repr=False)
+    problem_ranks: tuple[ProblemRanks, ...] = field(default=(), repr=False)
     clusters: int = 0
     effective_clusters: float = math.inf
     cross_fitted: bool = False
@@ -253,6 +277,9 @@ class Audit:
         segment_columns = np.append(grid.columns, -1).astype(np.int32)[segment_columns]
         return cls(
             columns=findings.columns,
+            levels=findings.levels,
+            sizes=findings.sizes,
+            is_material=findings.material,
             keys=SegmentKeys(segment_columns, codes, target[order], columns, labels),
             curves=findings.curves,
             clusters=findings.clusters,
@@ -283,8 +310,10 @@ class Audit:
         return self.summary_source.rows if isinstance(self.summary_source, LazySummary) else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the summary instead of the rows."""
-        return {**self.__dict__, "summary_source": None if self.summary_source is None else self.summary}
+        """Pickle summary and problems instead of the rows."""
+        summary = None if self.summary_source is None else self.summary
+        ranks = self.problem_ranks if self.held_rows is None else self.held_rows.problems
+        return {**self.__dict__, "summary_source": summary, "held_rows": None, "problem_ranks": ranks}
 
     def __len__(self) -> int:
         return len(self.columns["n"])
@@ -328,10 +357,44 @@ class Audit:
 
     def finding(self, rank: int) -> Finding:
         """Return the finding at position ``rank``; 0 is the worst segment."""
-        values = {name: column[rank].item() for name, column in self.columns.items()}
+        values = {name: column.item(rank) for name, column in self.columns.items()}
+        values |= {name: column.item(rank) for name, column in self._derived.items()}
         depth = int((self.keys.columns[rank] >= 0).sum())
-        remark, curve = self._note(values), self.curves.get(rank)
+        remark, curve = self._note(values), self.curve(rank)
         return Finding(segment=self.keys.name(rank), depth=depth, note=remark, curve=curve, **values)
+
+    def curve(self, rank: int) -> ReliabilityCurve | None:
+        """Return the reliability curve of the segment at position ``rank``; None if its rows are not in memory."""
+        if rank not in self.curves and self.held_rows is not None:
+            return self.held_rows.curve(rank)
+        return self.curves.get(rank)
+
+    @cached_property
+    def problems(self) -> tuple[Problem, ...]:
+        """The distinct problems, material ones first, then by strength: findings that one of them explains are folded.
+
+        Of segments that share more than 90% of the rows of either, one is listed.
+        """
+        ranks = self.problem_ranks if self.held_rows is None else self.held_rows.problems
+        found = [Problem(self.finding(rank), tuple(map(self.keys.name, folded)), sigma) for rank, folded, sigma in ranks]
+        return tuple(sorted(found, key=lambda problem: problem.finding.state != materiality.MATERIAL))
+
+    @cached_property
+    def _derived(self) -> dict[str, AnyArray]:
+        """Columns of `to_frame` that are computed from others on first use."""
+        bias, weight = self.columns["bias"], self.columns["weight"]
+        low, high = adjusted_ratios(self.columns, self.sizes, self.levels, real=self.schema.task == "regression")
+        significant = (materiality.MATERIAL, materiality.WITHIN_TOLERANCE)
+        if self.settings.tolerance is None:
+            significant = (materiality.DETECTED, materiality.DETECTED)
+        rejected = self.columns["p_adjusted"] <= self.settings.alpha
+        state = np.where(self.columns["testable"], materiality.NOT_DETECTED, materiality.NOT_TESTABLE).astype(object)
+        state[rejected] = np.where(self.is_material[rejected], *significant)
+        return {
+            "excess": bias * weight, "share": weight / weight[self.overall_rank],
+            "ratio_low_adjusted": low, "ratio_high_adjusted": high,
+            "state": state,
+        }  # fmt: skip
 
     def _note(self, values: Mapping[str, Any]) -> str:
         """Return a remark on a finding with these values (not tested, approximate p-value, ...), or an empty string."""
@@ -371,6 +434,17 @@ class Audit:
         return self.rejected > 0
 
     @property
+    def state(self) -> str:
+        """The state of the audit, that of its worst segment: see `Finding`."""
+        if not self.tested:
+            return materiality.NOT_TESTABLE
+        if not self.miscalibrated:
+            return materiality.NOT_DETECTED
+        if self.settings.tolerance is None:
+            return materiality.DETECTED
+        return materiality.MATERIAL if self.is_material.any() else materiality.WITHIN_TOLERANCE
+
+    @property
     def verdict(self) -> str:
         """Whether the scores are calibrated, in one sentence."""
         return text.verdict(self)
@@ -378,7 +452,17 @@ class Audit:
     @cached_property
     def overall(self) -> Finding:
         """The finding over all rows, which is one of the tests; with several classes, that of the top label."""
-        return self.finding(int(np.flatnonzero((self.keys.depth == 0) & (self.keys.target == 0))[0]))
+        return self.finding(self.overall_rank)
+
+    @cached_property
+    def overall_rank(self) -> int:
+        """Position of the finding over all rows."""
+        return int(np.flatnonzero((self.keys.depth == 0) & (self.keys.target == 0))[0])
+
+    @property
+    def design_effect(self) -> float:
+        """Factor by which clusters raise the variance over all rows; 1 without clusters."""
+        return float(self.columns[DESIGN_EFFECT][self.overall_rank]) if DESIGN_EFFECT in self.columns else 1.0
 
     def worst(self, count: int = 10) -> list[Finding]:
         """Return the ``count`` worst segments, by adjusted p-value and then by ``sigma`` (see `Finding`)."""
@@ -403,16 +487,15 @@ class Audit:
 
     def to_frame(self, like: Any = None) -> Any:
         """Return every segment as a frame of the library that ``like`` comes from, or as a dict of arrays."""
-        named = {"segment": self._names, "depth": self.keys.depth, **self.columns}
+        named = {"segment": self._names, "depth": self.keys.depth, **self.columns, **self._derived}
         return frame_like({name: named[name].copy() for name in self.column_names}, like)
 
     def to_dict(self, most: int | None = None) -> dict[str, Any]:
         """Return plain values for JSON: verdict, settings, and findings, worst first (at most ``most``)."""
         count = len(self) if most is None else min(most, len(self))
         summary = (
-            "verdict", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute", "mce_relative",
-            "prevalence", "unlabelled", "weightless", "thin", "weight_ratio", "weight_spread",
-            "clusters",
+            "verdict", "state", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute",
+            "mce_relative", "prevalence", "unlabelled", "weightless", "thin", "weight_ratio", "weight_spread", "clusters",
         )  # fmt: skip
         roles = ("task", "outcome", "prediction", "weight", "classes", *(["cluster"] if self.schema.cluster else []))
         return {
@@ -423,20 +506,21 @@ class Audit:
             "dropped": list(self.dropped),
             "left_out": dict(self.left_out),
             "overall": self.overall.to_dict(),
+            "problems": [problem.to_dict() for problem in self.problems],
             "findings": [self.finding(rank).to_dict() for rank in range(count)],
         }
 
-    def _shown(self, count: int) -> list[Finding]:
-        """Return the ``count`` worst segments, and the finding over all rows if it is not among them."""
-        worst = self.worst(count)
+    def shown(self, count: int) -> list[Finding]:
+        """Return the first ``count`` problems or, if there is none, a few segments; and the finding over all rows."""
+        worst = [problem.finding for problem in self.problems[:count]] or self.worst(min(count, MAX_CALIBRATED_SHOWN))
         return worst if any(finding.segment == self.overall.segment for finding in worst) else [*worst, self.overall]
 
     def __repr__(self) -> str:
-        rows = [text.headings(self), *text.table_rows(self._shown(8))]
+        rows = [text.headings(self), *text.table_rows(self.shown(8))]
         lines = text.aligned_lines([(text.shorten(row[0]), *row[1:]) for row in rows])
         return "\n".join([self.verdict, "", *lines, "", *text.notes(self)]).rstrip()
 
     def _repr_html_(self) -> str:
-        shown = self._shown(10)
+        shown = self.shown(10)
         rejected = [finding.testable and finding.p_adjusted <= self.settings.alpha for finding in shown]
         return text.html_page(self.verdict, text.headings(self), text.table_rows(shown), rejected, text.notes(self))

@@ -6,11 +6,13 @@ import html
 import math
 from typing import TYPE_CHECKING, Any
 
+from trueup.audits import materiality
+
 if TYPE_CHECKING:
     from trueup.audits.result import Audit, Finding
 
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
-HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "sigma", "adjusted p")
+HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "excess", "adjusted p")
 CROSS_FITTED = (
     "these scores are held-out predictions of a cross-fit, whose errors cancel within groups: an audit of them is nearly "
     "blind; audit rows that were not used for the fit"
@@ -60,8 +62,39 @@ def describe_error(finding: Finding) -> str:
     return f"{mean}, with larger errors {by_score}" if mean_differs else f"calibrated on average, errors {by_score}"
 
 
+def certain_size(finding: Finding) -> float:
+    """Return how far observed / expected certainly is from 1, as a factor of at least 1, by its simultaneous interval."""
+    if not math.isfinite(finding.ratio) or finding.expected <= 0:
+        return 1.0
+    low, high = finding.ratio_low_adjusted, finding.ratio_high_adjusted
+    return max(1.0, low if low > 1 else (1.0 / high if 0 < high < 1 else 1.0))
+
+
+def describe_problem(finding: Finding) -> str:
+    """Describe the error of a problem with its certain size, excess events and share of the rows."""
+    size, limit = certain_size(finding), ""
+    if abs(finding.bias) < 0.5 * finding.ecce and size == 1:
+        return f"{describe_error(finding)} in {format_share(finding.share)} of rows"
+    if size > 1:
+        above = finding.ratio > 1
+        limit = f", certainly {'above' if above else 'below'} {(size if above else 1 / size):.2f}"
+    return f"{describe_error(finding)}{limit} ({format_excess(finding)} in {format_share(finding.share)} of rows)"
+
+
+def format_excess(finding: Finding) -> str:
+    """Format the sum of observed minus expected outcomes: "120 more than expected"."""
+    size = abs(finding.excess)
+    amount = f"{size:,.0f}" if 100 <= size < 1e7 else number(size, 2)
+    return f"{amount} {'more' if finding.excess > 0 else 'fewer'} than expected"
+
+
+def format_share(share: float) -> str:
+    """Format a share of the rows, such as "12%" or "below 0.1%"."""
+    return "below 0.1%" if share < 0.001 else f"{100 * share:.2g}%" if share < 0.995 else "100%"
+
+
 def verdict(audit: Audit) -> str:
-    """Return whether the scores are calibrated, in one sentence."""
+    """Return whether the scores are calibrated, in one sentence: how many segments are not, and the largest problem."""
     from trueup.metrics.inference import MIN_CLUSTERS
 
     if audit.untestable:
@@ -70,14 +103,26 @@ def verdict(audit: Audit) -> str:
         clusters = f" in {MIN_CLUSTERS} effective clusters" if audit.clusters else ""
         reason = "; a few large clusters have most of the rows" if has_uneven_clusters(audit) else ""
         return f"nothing could be tested: no segment has {min_tested_rows(audit):,} rows{clusters}{reason}"
-    start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
-    count = f"{audit.rejected:,} of {audit.tested:,} segments at {significance_level(audit.settings.alpha)}"
-    worst = audit.finding(0)
-    worst_text = f"worst {shorten(worst.segment, 200)}: {describe_error(worst)}"
     were = " of columns was" if len(audit.dropped) == 1 else "s of columns were"
     ending = f"; {len(audit.dropped):,} combination{were} not tested" if audit.dropped else ""
     ending += "; nearly blind: these are held-out scores of a cross-fit" if audit.cross_fitted else ""
-    return f"{start}: {count} ({ADJUSTMENTS[audit.settings.adjust]}), {worst_text}{ending}"
+    at = f"at {significance_level(audit.settings.alpha)} ({ADJUSTMENTS[audit.settings.adjust]})"
+    if not audit.miscalibrated:
+        tested = f"{audit.tested:,} segment{'' if audit.tested == 1 else 's'} tested {at}"
+        return f"{materiality.NOT_DETECTED}: {tested}{ending}"
+    problems, tolerance = audit.problems, audit.settings.tolerance
+    distinct = f"{len(problems):,} distinct problem{'' if len(problems) == 1 else 's'}"
+    worst = problems[0].finding
+    largest = f"largest {shorten(worst.segment, 200)}: {describe_problem(worst)}"
+    if tolerance is None:
+        count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, {distinct}"
+        return f"{materiality.DETECTED}: {count}; {largest}{ending}"
+    if audit.state == materiality.WITHIN_TOLERANCE:
+        count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, none certainly beyond {tolerance}"
+        return f"miscalibrated {materiality.WITHIN_TOLERANCE}: {count}; {largest}{ending}"
+    material = int(audit.is_material.sum())
+    count = f"{material:,} of {audit.tested:,} segments beyond {tolerance} {at}, {audit.rejected - material:,} within"
+    return f"{materiality.MATERIAL}: {count}, {distinct}; {largest}{ending}"
 
 
 def min_tested_rows(audit: Audit) -> int:
@@ -113,8 +158,8 @@ def table_rows(findings: list[Finding]) -> list[tuple[str, ...]]:
             number(finding.observed),
             number(finding.expected),
             number(finding.ratio),
-            f"{number(finding.ratio_low)} to {number(finding.ratio_high)}",
-            number(finding.sigma),
+            f"{number(finding.ratio_low_adjusted)} to {number(finding.ratio_high_adjusted)}",
+            f"{finding.excess:+,.0f}" if 100 <= abs(finding.excess) < 1e7 else f"{finding.excess:+.2g}",
             number(finding.p_adjusted, 2) if finding.testable else "not tested",
         )
         for finding in findings
@@ -136,6 +181,11 @@ def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
         possible = is_possible_shift(audit, overall.mde, overall.expected)
         shift = f"a shift of {number(overall.mde, 2)}" if possible else "too few rows: no shift"
         lines.append(f"{shift} over all rows would have been found with 80% power")
+    if audit.tested:
+        lines.append(
+            f"{100 * (1 - audit.settings.alpha):g}% intervals hold for all segments at once; excess is the sum of "
+            "observed minus expected outcomes"
+        )
     lines += noise_lines(audit) + cluster_lines(audit)
     if audit.thin and count_thin:
         has = " has" if audit.thin == 1 else "s have"

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trueup._validate import check_number
 from trueup.audits.audit import MAX_CELLS, audit, count_soft, warn_of_soft_outcomes
+from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE, Tolerance
 from trueup.audits.result import Audit, Source
 from trueup.audits.text import headings, notes, number, shorten, table_rows
 from trueup.cli import console, io
@@ -38,8 +38,8 @@ HARD_PREDICTIONS = "every prediction is 0 or 1: labels rather than probabilities
 SCORES = {"log loss": "log loss", "brier": "Brier score", "rmse": "root mean squared error", "auc": "AUC",
           "observed": "observed", "expected": "expected"}  # fmt: skip
 MAX_LISTED_COLUMNS = 6
-OPTIONAL_COLUMNS = ("interval", "observed", "expected", "sigma", "rows")
-VERDICT_STYLES = {True: "bold red", False: "bold green", None: "bold yellow"}
+OPTIONAL_COLUMNS = ("interval", "observed", "expected", "excess", "rows")
+STYLES = {MATERIAL: "red", DETECTED: "red", WITHIN_TOLERANCE: "yellow", NOT_DETECTED: "green", NOT_TESTABLE: "yellow"}
 EXTENSIONS = {".html": "page", ".htm": "page", ".md": "markdown", ".csv": "csv", ".json": "json"}
 EXAMPLES = {"page": "report.html", "markdown": "summary.md", "csv": "segments.csv", "json": "audit.json"}
 OPTIONS = {"report": "page", "markdown": "markdown", "csv": "csv", "json": "json"}
@@ -94,7 +94,7 @@ class ScoreAudits(NamedTuple):
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    check_number("tolerance", arguments.tolerance, 0, optional=True)
+    Tolerance.parse(arguments.tolerance)
     if arguments.family is not None and arguments.task == "auto":
         arguments.task = "regression"
     profile = load_profile(arguments.profile)
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         _write(export, audits, arguments)
     if not to_standard_output:
         _show(audits, arguments, exports)
-    return 1 if arguments.fail_if is not None and _count_failing(audits.audit, arguments.tolerance) else 0
+    return 1 if arguments.fail_if is not None and audits.audit.is_material.any() else 0
 
 
 def _check_section_options(arguments: argparse.Namespace, profile: Profile, exports: Sequence[Export]) -> None:
@@ -185,8 +185,8 @@ def _audit(
         audit, bins=io.parse_bins(arguments.bins), depth=arguments.depth, min_rows=arguments.min_rows,
         alpha=arguments.alpha, adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed,
         threads=arguments.threads, max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells,
-        family=arguments.family, variance_power=arguments.variance_power, progress=progress.step,
-        sampling=_parse_sampling(arguments.sampling),
+        family=arguments.family, variance_power=arguments.variance_power, tolerance=arguments.tolerance,
+        progress=progress.step, sampling=_parse_sampling(arguments.sampling),
     )  # fmt: skip
     second, hard, on_training_rows = None, False, False
     exposure = rows.find_optional(arguments.exposure, "exposure")
@@ -267,12 +267,6 @@ def _check_scores(prediction: list[str], other: list[str], fix: Model | None, ar
         )
 
 
-def _count_failing(audit: Audit, tolerance: float | None) -> int:
-    """Count significantly miscalibrated segments with an ECCE (a bound of the absolute mean error) above ``tolerance``."""
-    significant = audit.columns["p_adjusted"] <= audit.settings.alpha
-    return int((significant & (audit.columns["ecce"] > (tolerance or 0.0))).sum())
-
-
 # Output
 
 
@@ -280,8 +274,6 @@ def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Expo
     """Print the verdict, the worst segments, the written files and the next commands."""
     audit = audits.audit
     remarks = [HARD_PREDICTIONS] if audits.hard_predictions else []
-    if arguments.tolerance is not None:
-        remarks.append(f"{_count_failing(audit, arguments.tolerance):,} with an error above {arguments.tolerance:g}")
     verdict = audit.verdict + (f" ({'; '.join(remarks)})" if remarks else "")
     if arguments.quiet:
         console.say(verdict)
@@ -289,18 +281,14 @@ def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Expo
     parts: list[str | TextTable] = [verdict]
     below: list[str | TextTable] = []
     if arguments.top:
-        worst = audit.worst(arguments.top)
-        overall_added = audit.overall.segment not in {finding.segment for finding in worst}
-        hidden = audit.tested - min(arguments.top, audit.tested) - (overall_added and audit.overall.testable)
-        if hidden > 0:
-            overall_rejected = overall_added and audit.overall.p_adjusted <= audit.settings.alpha
-            rejected = max(0, audit.rejected - arguments.top - overall_rejected)
-            more = f"{hidden:,} more segment{'' if hidden == 1 else 's'}"
-            more += f", {rejected:,} of them significantly miscalibrated" if rejected else ""
-            below.append(f"{more}: --top {audit.tested}, or -o segments.csv")
-        if overall_added:
-            worst.append(audit.overall)
-        styles = ["red" if finding.p_adjusted <= audit.settings.alpha else "" for finding in worst]
+        worst = audit.shown(arguments.top)
+        count = len(audit.problems) - arguments.top
+        if count > 0:
+            below.append(f"{count:,} more problem{'' if count == 1 else 's'}: --top {len(audit.problems)}")
+        folded = audit.rejected - len(audit.problems)
+        listed = f"{folded:,} findings that these problems explain, and " if folded else ""
+        below.append(f"{listed}all {len(audit):,} segments: -o segments.csv")
+        styles = ["" if finding.state == NOT_DETECTED else STYLES[finding.state] for finding in worst]
         parts += ["", TextTable(headings(audit), table_rows(worst), OPTIONAL_COLUMNS, styles=styles)]
     lines = notes(audit)
     parts += ["", *lines] if lines else []
@@ -308,7 +296,7 @@ def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Expo
     below += [] if audits.other is None else ["", *_comparison(audits)]
     below += [*(f"wrote {export.path}" for export in exports), *after_audit(audits, arguments, exports)]
     parts += ["", *below] if below and below[0] != "" else below
-    show_page(parts, style=VERDICT_STYLES[audit.miscalibrated if audit.tested else None])
+    show_page(parts, style=f"bold {STYLES[audit.state]}")
 
 
 def _default_columns(audit: Audit, arguments: argparse.Namespace) -> Iterator[str]:

@@ -102,13 +102,13 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--draws": option("simulated data sets of --adjust max (default 199)", "N", type=int, default=199),
     "--seed": option("seed of random numbers (default 0)", "N", type=int, default=0),
     "--fail-if": option(
-        "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated",
+        "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated and, with --tolerance, material",
         "STATE", choices=("miscalibrated",),
     ),
     "--tolerance": option(
-        "--fail-if ignores segments whose error is at most this; the error is the ECCE, in units of the score, which also "
-        "counts errors that cancel on average",
-        "E", type=float,
+        "the largest error that does not matter: a difference of observed and expected mean (0.02), or a percentage of the "
+        "expected mean (10%%); errors that certainly exceed it are material",
+        "E",
     ),
     # method
     "--method": option(
@@ -418,7 +418,6 @@ UNLABELLED_HINT = "the rows to decide on have no outcome; name a file of rows th
 RELATIONS = {
     "audit": [
         ("spill", "needs", "memory", MEMORY_HINT),
-        ("tolerance", "needs", "fail_if", "add --fail-if miscalibrated"),
         ("fix", "needs", "against", "name the score before the correction: --prediction p_trueup --against p"),
     ],
     "fit": [

@@ -16,9 +16,10 @@ SQRT_HALF = math.sqrt(0.5)
 SYMMETRIC = 1e-9  # a skewness below this is rounding: its sign would depend on the order of the rows
 FINDINGS = (
     "weight", "observed", "expected", "ratio", "ratio_low", "ratio_high", "bias", "ecce", "sigma", "mde", "p_value",
+    "size",
 )  # fmt: skip
 OUT_WEIGHT, OUT_OBSERVED, OUT_EXPECTED, OUT_RATIO, OUT_RATIO_LOW, OUT_RATIO_HIGH = range(6)  # rows, as in FINDINGS
-OUT_BIAS, OUT_ECCE, OUT_SIGMA, OUT_MDE, OUT_P_VALUE = range(6, 11)
+OUT_BIAS, OUT_ECCE, OUT_SIGMA, OUT_MDE, OUT_P_VALUE, OUT_SIZE = range(6, 12)
 
 
 @jit
@@ -202,6 +203,8 @@ def findings(
 ) -> None:  # fmt: skip
     """Write the numbers named in FINDINGS, including the p-value, of each segment with binary outcomes.
 
+    The size is the effective number of rows, for intervals of the mean outcome (Korn & Graubard 1998).
+
     ``out`` has one row per number and one column per segment, here from column ``start`` on. ``rows``, ``sums`` and
     ``state`` are the arrays of a `trueup.kernels.tally.Tally`. ``z`` and ``power`` are the normal quantiles of the interval
     of the ratio and of the power of ``mde``; for ``plain`` and ``skewed`` see `detectable`.
@@ -238,6 +241,54 @@ def findings(
         out[OUT_SIGMA, k] = span / noise if span > 0.0 else (0.0 if w > 0.0 else math.nan)
         out[OUT_MDE, k] = (detectable(v, k3, plain, skewed) + power * noise) / w
         out[OUT_P_VALUE, k] = segment_tail(span, rise, v, k3)
+        out[OUT_SIZE, k] = size * (z / t) * (z / t)
+
+
+@jit
+def _deviance_limit(rate: float, size: float, z: float, upper: bool) -> float:  # noqa: FBT001
+    """Return the mean q above (``upper``) or below ``rate`` at which the deviance of ``size`` outcomes is z^2.
+
+    The deviance is 2 size (a ln(a/q) + (1-a) ln((1-a)/(1-q))) with a = ``rate``; it is convex in q: Newton's method,
+    and bisection where it leaves the bracket.
+    """
+    if (upper and rate >= 1.0) or (not upper and rate <= 0.0):
+        return rate
+    goal = z * z / (2.0 * size)
+    entropy = (rate * math.log(rate) if rate > 0.0 else 0.0) + (1.0 - rate) * (math.log1p(-rate) if rate < 1.0 else 0.0)
+    low, high = (rate, 1.0) if upper else (0.0, rate)
+    half = z * math.sqrt(max(rate * (1.0 - rate), 1.0 / size) / size)
+    q = min(rate + half, 0.5 * (rate + 1.0)) if upper else max(rate - half, 0.5 * rate)
+    for _ in range(60):
+        excess = entropy - rate * math.log(q) - (1.0 - rate) * math.log1p(-q) - goal
+        if (excess > 0.0) == upper:
+            high = q
+        else:
+            low = q
+        slope = (q - rate) / (q * (1.0 - q))
+        following = q - excess / slope if slope != 0.0 else q
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        if abs(following - q) <= 1e-10 * min(q, 1.0 - q):
+            break
+        q = following
+    return following
+
+
+@jit
+def rate_limits(rate: FloatArray, size: FloatArray, z: FloatArray, out: FloatArray) -> None:
+    """Write lower and upper limits, the rows of ``out``, of the mean of ``size`` outcomes whose observed mean is ``rate``.
+
+    ``z`` has normal deviates. The limits are those of the signed root of the deviance with counts moved outwards by 1/2
+    to 2/3, which are slightly wider than the exact limits of Clopper & Pearson (1934), as tested for levels down to 1e-9.
+    Since outcomes with different means vary less than outcomes with equal ones (Hoeffding 1956), they hold for those, too.
+    """
+    for k in range(rate.size):
+        if math.isnan(z[k]) or not size[k] > 0.0:
+            out[0, k] = out[1, k] = math.nan
+            continue
+        down, up = (3.0 + rate[k]) / 6.0 / size[k], (4.0 - rate[k]) / 6.0 / size[k]
+        out[0, k] = _deviance_limit(max(rate[k] - down, 0.0), size[k], z[k], False)  # noqa: FBT003
+        out[1, k] = _deviance_limit(min(rate[k] + up, 1.0), size[k], z[k], True)  # noqa: FBT003
 
 
 @jit

@@ -1,0 +1,132 @@
+"""Materiality: simultaneous intervals of observed / expected, and which errors certainly exceed a tolerance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup._validate import check_number
+from trueup.errors import ArgumentError
+from trueup.kernels import tails
+from trueup.kernels import tally as sums
+from trueup.metrics import inference
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trueup._types import AnyArray, BoolArray, FloatArray
+    from trueup.kernels.tally import Tally
+
+MATERIAL, WITHIN_TOLERANCE, DETECTED = "material", "within tolerance", "miscalibrated"
+NOT_DETECTED, NOT_TESTABLE = "no miscalibration found", "not testable"
+MAX_PERCENT = 10_000.0
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The largest calibration error that does not matter.
+
+    Attributes
+    ----------
+    value : float
+        An absolute difference of observed and expected mean, or a share of the expected mean: 0.1 allows observed /
+        expected from 1/1.1 to 1.1.
+    relative : bool
+    """
+
+    value: float
+    relative: bool
+
+    @classmethod
+    def parse(cls, given: Any) -> Tolerance | None:
+        """Validate an absolute difference (0.02) or a percentage of the expected mean ("10%"); None stays None."""
+        if given is None or isinstance(given, cls):
+            return given
+        hint = 'write 0.02 for a difference of two percentage points, "10%" for a tenth of the expected rate'
+        if not isinstance(given, str):
+            check_number("tolerance", given, 0, hint=hint)
+            return cls(float(given), relative=False)
+        text = given.strip()
+        try:
+            value = float(text.removesuffix("%"))
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= MAX_PERCENT:
+            raise ArgumentError(f"tolerance must be a number or a percentage; got {given!r}", hint, parameter="tolerance")
+        relative = text.endswith("%")
+        return cls(value / 100.0 if relative else value, relative)
+
+    def limits(self, expected: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the lowest and highest mean outcome within the tolerance of each ``expected`` mean."""
+        if not self.relative:
+            return expected - self.value, expected + self.value
+        ends = expected / (1.0 + self.value), expected * (1.0 + self.value)
+        return np.minimum(*ends), np.maximum(*ends)  # means of real outcomes can be negative
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:g}%" if self.relative else f"{self.value:g}"
+
+
+def adjusted_ratios(columns: Mapping[str, AnyArray], sizes: FloatArray, levels: FloatArray, *, real: bool) -> FloatArray:
+    """Return lower and upper limits of observed / expected that hold for all segments at once, shape (2, segments).
+
+    ``levels`` has the level of each segment's test, its share of alpha. If outcomes are ``real``, ``sizes`` has the
+    half-widths of the intervals of their means; else the effective numbers of rows, whose limits are those of
+    `trueup.kernels.tails.rate_limits`. Segments without a level have no limits (NaN).
+    """
+    observed, expected = columns["observed"], columns["expected"]
+    limits = np.full((2, len(levels)), np.nan)
+    if real:
+        limits[:] = observed - sizes, observed + sizes
+    else:
+        z = np.full(len(levels), np.nan)
+        for level in np.unique(levels[levels > 0]):
+            z[levels == level] = inference.normal_quantile(level)
+        tails.rate_limits(observed, sizes, z, limits)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ends = limits / expected
+    return np.vstack([np.minimum(*ends), np.maximum(*ends)])
+
+
+def exceeds_tolerance(
+    tolerance: Tolerance, tally: Tally, columns: Mapping[str, AnyArray], ratios: FloatArray, levels: FloatArray
+) -> BoolArray:
+    """Return which segments have an error that certainly exceeds the tolerance, at the ``levels`` of their tests.
+
+    Either the simultaneous interval of the mean outcome, ``ratios`` times the expected mean, lies outside the tolerance;
+    or the range of cumulative differences does, for errors that cancel in the mean: scores within the tolerance can have a
+    range of at most the tolerance times the weight, so the range less that is tested as the range of calibrated scores is,
+    with the variance at the limit of the tolerance.
+    """
+    expected, weight = columns["expected"], columns["weight"]
+    low, high = tolerance.limits(expected)
+    with np.errstate(invalid="ignore"):
+        ends = ratios * expected
+        outside = (np.minimum(*ends) > high) | (np.maximum(*ends) < low)
+        allowed = tolerance.value * (np.abs(expected) if tolerance.relative else 1.0) * weight
+        span = np.maximum(tally.span - allowed, 0.0)
+        variance = (columns["ecce"] * weight / columns["sigma"]) ** 2  # with clusters, and the noise of real outcomes
+    variance = np.where(np.isfinite(variance), variance, tally.state[:, sums.VARIANCE])
+    if not tally.real:
+        variance = np.maximum(variance, tally.weights[:, sums.SQUARES] / tally.rise_ratio)
+    factor = _variance_factor(tolerance, tally, variance)
+    rise = np.where(tally.state[:, sums.RISE] >= tally.span * (1.0 - 1e-9), span, 0.0)
+    p = inference.segment_pvalues(span, rise, variance * factor, tally.state[:, sums.SKEW] * factor)
+    return np.asarray(outside | (p <= levels))
+
+
+def _variance_factor(tolerance: Tolerance, tally: Tally, variance: FloatArray) -> FloatArray:
+    """Return how many times as large variances can be if means are higher than expected by the tolerance.
+
+    Variances of probabilities are at most proportional to the mean, or rise by the tolerance times the squared weights;
+    those of amounts can rise with the square of the mean.
+    """
+    if tolerance.relative:
+        return np.full(len(variance), (1.0 + tolerance.value) ** (2.0 if tally.real else 1.0))
+    if tally.real:
+        return np.ones(len(variance))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(variance > 0, 1.0 + tolerance.value * tally.weights[:, sums.WEIGHT2] / variance, 1.0)

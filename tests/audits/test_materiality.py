@@ -1,0 +1,104 @@
+"""Materiality: tolerances, simultaneous intervals, and errors that certainly exceed a tolerance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+import trueup as tu
+from trueup.audits.materiality import Tolerance
+from trueup.errors import ArgumentError
+from trueup.kernels import tails
+from trueup.metrics.inference import normal_quantile
+
+ROLES = {"outcome": "y", "prediction": "p"}
+
+
+def rows_of_rate(n, seed, factor, low=0.05, high=0.3):
+    """Draw outcomes whose probability is ``factor`` times the score, in four segments."""
+    random = np.random.default_rng(seed)
+    p = random.uniform(low, high, n)
+    y = (random.random(n) < factor * p).astype(float)
+    return {"p": p, "y": y, "g": np.array([*"abcd"])[random.integers(0, 4, n)]}
+
+
+@pytest.mark.parametrize("size", [10, 50, 1000, 20_000])
+@pytest.mark.parametrize("level", [0.05, 1e-3, 1e-5, 1e-9])
+def test_limits_of_a_rate_contain_the_exact_ones_and_are_hardly_wider(size, level):
+    count = np.unique(np.linspace(0, size, 60).astype(int))
+    limits = np.empty((2, len(count)))
+    tails.rate_limits(count / size, np.full(len(count), float(size)), np.full(len(count), normal_quantile(level)), limits)
+    with np.errstate(invalid="ignore"):
+        low = np.where(count > 0, beta.ppf(level / 2, count, size - count + 1), 0.0)
+        high = np.where(count < size, beta.isf(level / 2, count + 1, size - count), 1.0)
+    assert (limits[0] <= low * (1 + 1e-6)).all()
+    assert (1 - limits[1] <= (1 - high) * (1 + 1e-6)).all()
+    assert ((limits[1] - limits[0]) <= 1.05 * (high - low)).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "low", "high"),
+    [(0.02, 0.18, 0.22), ("0.02", 0.18, 0.22), ("10%", 0.2 / 1.1, 0.22), (" 25 %".replace(" ", ""), 0.16, 0.25)],
+)
+def test_a_tolerance_is_a_difference_or_a_percentage(given, low, high):
+    limits = Tolerance.parse(given).limits(np.array([0.2]))
+    assert [float(limit[0]) for limit in limits] == pytest.approx([low, high])
+
+
+@pytest.mark.parametrize("given", ["ten", "-1%", -0.1, math.nan, "nan%", True])
+def test_other_tolerances_are_refused(given):
+    with pytest.raises(ArgumentError, match="tolerance must be"):
+        tu.audit(rows_of_rate(100, 0, 1.0), **ROLES, tolerance=given)
+
+
+def test_a_tolerance_of_zero_changes_no_finding():
+    data = rows_of_rate(4000, 1, 1.4)
+    plain, zero = (tu.audit(data, **ROLES, tolerance=tolerance) for tolerance in (None, 0))
+    for name, column in plain.to_frame().items():
+        if name != "state":
+            np.testing.assert_array_equal(zero.to_frame()[name], column)
+    assert zero.rejected == int(zero.is_material.sum()) > 0
+    assert (plain.state, zero.state) == ("miscalibrated", "material")
+
+
+def test_states_follow_the_simultaneous_interval():
+    data = rows_of_rate(40_000, 2, 1.25)
+    for tolerance, state in (("5%", "material"), ("60%", "within tolerance")):
+        audit = tu.audit(data, **ROLES, tolerance=tolerance)
+        assert audit.state == audit.overall.state == state
+        assert audit.verdict.startswith(state if state == "material" else f"miscalibrated {state}")
+    finding = audit.overall
+    assert finding.ratio_low_adjusted < finding.ratio_low < finding.ratio < finding.ratio_high < finding.ratio_high_adjusted
+    assert finding.excess == pytest.approx(float((data["y"] - data["p"]).sum()))
+    assert audit["g=a"].share == pytest.approx((data["g"] == "a").mean())
+
+
+def test_errors_that_cancel_on_average_can_be_material():
+    random = np.random.default_rng(3)
+    p = random.uniform(0.1, 0.9, 20_000)
+    data = {"p": p, "y": random.random(20_000) < 0.5 + 0.3 * (p - 0.5)}
+    audit = tu.audit(data, **ROLES, tolerance="10%")
+    assert abs(audit.overall.ratio - 1) < 0.05
+    assert audit.overall.state == "material"
+
+
+@pytest.mark.parametrize(("factor", "tolerance"), [(1.1, "10%"), (1 / 1.1, "10%"), (1.0, 0.02)])
+def test_errors_at_the_tolerance_are_called_material_as_rarely_as_alpha(factor, tolerance):
+    repetitions, called = 100, 0
+    for seed in range(repetitions):
+        data = rows_of_rate(3000, seed, factor)
+        if tolerance == 0.02:
+            data["y"] = (np.random.default_rng([seed, 1]).random(3000) < data["p"] + 0.02).astype(float)
+        called += bool(tu.audit(data, **ROLES, tolerance=tolerance, threads=1).is_material.any())
+    assert called <= 100 * (0.05 + 3 * math.sqrt(0.05 * 0.95 / repetitions))
+
+
+def test_real_outcomes_have_materiality():
+    random = np.random.default_rng(5)
+    p = random.uniform(10, 20, 20_000)
+    data = {"p": p, "y": 1.2 * p + random.normal(0, 3, 20_000), "g": np.array([*"ab"])[random.integers(0, 2, 20_000)]}
+    states = [tu.audit(data, **ROLES, task="regression", tolerance=one).state for one in ("10%", 1.0, "30%", 6.0)]
+    assert states == ["material", "material", "within tolerance", "within tolerance"]

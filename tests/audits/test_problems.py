@@ -1,0 +1,134 @@
+"""Distinct problems: one for every error that was planted, and none for what another explains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from trueup.audits import problems as module
+
+ROLES = {"outcome": "y", "prediction": "p"}
+
+
+def planted(n, seed, *errors, weight=None):
+    """Draw calibrated rows of four columns, but for ``errors``: pairs of a segment (a dict) and a factor of the odds."""
+    random = np.random.default_rng(seed)
+    data = {name: np.array([f"{name}{level}" for level in range(4)])[random.integers(0, 4, n)] for name in "abcd"}
+    data["p"] = random.beta(2, 6, n)
+    odds = data["p"] / (1 - data["p"])
+    for segment, factor in errors:
+        inside = np.logical_and.reduce([data[name] == level for name, level in segment.items()])
+        odds = np.where(inside, factor * odds, odds)
+    data["y"] = (random.random(n) < odds / (1 + odds)).astype(int)
+    return data
+
+
+def names(audit):
+    return [problem.finding.segment for problem in audit.problems]
+
+
+def test_a_calibrated_model_has_no_problems():
+    assert tu.audit(planted(8000, 0), **ROLES).problems == ()
+
+
+def test_one_error_is_one_problem_however_often_it_is_found():
+    audit = tu.audit(planted(40_000, 1, ({"a": "a1"}, 2.0)), **ROLES)
+    assert names(audit) == ["a=a1"]
+    assert audit.rejected > 5
+    assert len(audit.problems[0].folded) == audit.rejected - 1
+
+
+def test_two_errors_are_two_problems():
+    audit = tu.audit(planted(60_000, 2, ({"a": "a1"}, 1.8), ({"b": "b2", "c": "c3"}, 0.4)), **ROLES)
+    assert set(names(audit)) == {"a=a1", "b=b2 & c=c3"}
+
+
+def test_a_segment_within_another_is_a_problem_of_its_own_if_its_error_differs():
+    audit = tu.audit(planted(60_000, 3, ({"a": "a1"}, 1.5), ({"a": "a1", "b": "b2"}, 3.0)), **ROLES)
+    assert "a=a1 & b=b2" in names(audit)
+    assert len(audit.problems) <= 3
+
+
+def test_of_segments_with_the_same_rows_the_shortest_name_is_listed():
+    data = planted(20_000, 4, ({"a": "a1"}, 2.5))
+    data["copy"] = np.char.replace(data["a"], "a", "z")
+    audit = tu.audit(data, **ROLES)
+    assert len(audit.problems) == 1
+    assert audit.problems[0].finding.depth == 1
+    frame = audit.to_frame()
+    rejected = set(frame["segment"][frame["p_adjusted"] <= 0.05])
+    assert {audit.problems[0].finding.segment, *audit.problems[0].folded} == rejected
+
+
+def test_every_finding_is_a_problem_or_folded_under_one_and_no_two_share_their_rows():
+    data = planted(30_000, 5, ({"a": "a1"}, 2.0), ({"b": "b0"}, 0.5), ({"c": "c2", "d": "d2"}, 3.0))
+    audit = tu.audit(data, **ROLES)
+    listed = [name for problem in audit.problems for name in (problem.finding.segment, *problem.folded)]
+    frame = audit.to_frame()
+    assert sorted(listed) == sorted(frame["segment"][frame["p_adjusted"] <= 0.05])
+    masks = []
+    for problem in audit.problems:
+        mask = np.ones(len(data["y"]), bool)
+        for part in problem.finding.segment.split(" & "):
+            column, _, level = part.partition("=")
+            mask &= data[column] == level if level else True
+        masks.append(mask)
+    for at, one in enumerate(masks):
+        assert all((one & other).sum() <= 0.9 * max(one.sum(), other.sum()) for other in masks[:at])
+
+
+def test_pairs_by_pass_do_not_change_the_problems(monkeypatch):
+    data = planted(30_000, 6, ({"a": "a1"}, 2.0), ({"b": "b0"}, 0.5))
+    before = tu.audit(data, **ROLES)
+    expected = [(problem.finding.segment, problem.folded) for problem in before.problems]
+    monkeypatch.setattr(module, "PAIRS_PER_PASS", 1)
+    monkeypatch.setattr(module, "ROWS_PER_SLICE", 777)
+    again = tu.audit(data, **ROLES, threads=2)
+    assert [(problem.finding.segment, problem.folded) for problem in again.problems] == expected
+
+
+def test_overlaps_are_sums_over_common_rows():
+    data = planted(3000, 7, ({"a": "a1"}, 4.0))
+    data["w"] = np.random.default_rng(7).uniform(0.5, 2, 3000)
+    audit = tu.audit(data, **ROLES, weight="w", min_rows=20)
+    held = audit.held_rows
+    ranks = np.flatnonzero(audit.columns["p_adjusted"] <= 0.05)
+    assert len(ranks) > 2
+    family = held.families[0]
+    keys = tuple(key[held.findings.order[ranks]] for key in family.keys)
+    edges = np.array([0.15, 0.3])
+    position = np.arange(len(ranks), dtype=np.int32)
+    chunk = held.restore().chunks[0]
+    sums = module._overlap_pass(0, *keys, edges, position, module.ScorePartition(0, 0, (chunk,)))
+    u, e = data["w"] * data["p"] * (1 - data["p"]), data["w"] * (data["y"] - data["p"])
+    masks = []
+    for rank in ranks:
+        mask = np.ones(3000, bool)
+        for part in audit.keys.name(rank).split(" & ") if audit.keys.depth[rank] else ():
+            column, _, level = part.partition("=")
+            mask &= data[column] == level
+        masks.append(mask)
+    band = np.searchsorted(edges, data["p"], side="right")
+    for i, one in enumerate(masks):
+        for b in range(3):
+            assert sums.residual[i, b] == pytest.approx(e[one & (band == b)].sum())
+            for j, other in enumerate(masks):
+                both = one & other
+                assert sums.common[i, j] == both.sum()
+                assert sums.shared[i, j, b] == pytest.approx(u[both & (band == b)].sum())
+
+
+def test_real_outcomes_and_classes_have_problems():
+    random = np.random.default_rng(8)
+    g = np.array([*"abcd"])[random.integers(0, 4, 20_000)]
+    p = random.uniform(5, 10, 20_000)
+    real = tu.audit({"y": p + random.normal(0, 2, 20_000) + (g == "b"), "p": p, "g": g}, **ROLES, task="regression")
+    assert names(real)[0] == "g=b"
+    probabilities = random.dirichlet((2, 2, 2), 20_000)
+    shifted = np.where((g == "c")[:, None], probabilities**2, probabilities)
+    chosen = (random.random(20_000)[:, None] > np.cumsum(shifted / shifted.sum(1, keepdims=True), 1)).sum(1)
+    data = {"y": np.array([*"xyz"])[chosen], "g": g} | {f"p{at}": probabilities[:, at] for at in range(3)}
+    several = tu.audit(data, outcome="y", prediction=["p0", "p1", "p2"], classes=[*"xyz"], by=["g"])
+    assert several.problems
+    assert all("g=c" in name for name in names(several)[:1])
