@@ -90,6 +90,14 @@ def test_lights_are_counted_beside_what_chance_would_give(audited):
     assert "about 0.25 of 5 lights would be amber or red by chance" in section.lead
 
 
+def test_the_range_of_the_ratios_is_stated(audited):
+    section = build_sections(audited, "credit")[0]
+    ratios = {row[0].text: row[9] for row in section.table.rows[:-1] if row[5].value >= 5}
+    low, high = (choose(ratios, key=lambda name: ratios[name].value) for choose in (min, max))
+    stated = f"Observed/expected ranges from {ratios[low].text} ({low}) to {ratios[high].text} ({high})"
+    assert stated in section.lead
+
+
 def test_lights_change_at_their_limits():
     assert [light(p) for p in (0.05, 0.0499, 0.01, 0.0099)] == ["green", "amber", "amber", "red"]
     assert light(0.0099, (0.1, 0.001)) == "amber"
@@ -221,6 +229,22 @@ def test_the_worst_of_many_grades_are_listed_in_order():
     assert listed == [*sorted(worst, key=int), "all rows"]
     assert section.table.more == 100
     assert "the 200 values with the strongest evidence" in section.lead
+
+
+def test_rare_grades_are_listed_once():
+    data = lending()
+    data["Grade"] = np.where(np.arange(4_000) < 70, np.arange(4_000) % 2, data["Grade"] + 2)
+    audit = tu.audit(data, by=["Grade"], categorical=["Grade"], **ROLES)
+    assert "Grade=(2 rare levels)" in [finding.segment for finding in audit]
+    section = build_sections(audit, "credit")[0]
+    assert [row[0] for row in texts(section)] == ["0", "1", "2", "3", "4", "5", "6", "all rows"]
+    assert "of 7 lights" in section.lead
+
+
+def test_lights_of_clustered_rows_are_qualified(audited):
+    clustered = tu.audit(lending(who=np.arange(4_000) // 4), by=["Grade"], cluster="who", **ROLES)
+    assert "Rows of one cluster are not independent" in build_sections(clustered, "credit")[0].note
+    assert "cluster" not in build_sections(audited, "credit")[0].note
 
 
 # Vintages

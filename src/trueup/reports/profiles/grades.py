@@ -12,7 +12,7 @@ from trueup.metrics.backtesting import binomial_test, jeffreys_interval, jeffrey
 from trueup.reports import model
 from trueup.reports.model import Cell, Column, Section, count_cell, interval_cell, make_table, number_cell, text_cell
 from trueup.reports.profiles import Vocabulary, plural
-from trueup.reports.profiles.levels import column_levels, is_missing, level_name
+from trueup.reports.profiles.levels import column_levels, is_missing, is_pooled, level_name
 from trueup.reports.text import percent, without_rounding
 
 if TYPE_CHECKING:
@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 
 MAX_GRADES = 200
 MAX_SHOWN_PROBABILITY, MIN_SHOWN_PROBABILITY = 0.9999, 1e-16
+MIN_EXPECTED = 5  # events; the ratio of fewer is mostly noise
 SMALL_P = 0.001  # smaller p-values are not written out in a light
 LIGHTS = (0.05, 0.01)  # p-values below which a light is amber, and red: a convention
 JEFFREYS_ENDS = "It starts at 0 without events and ends at 1 if all rows are events (Brown, Cai & DasGupta 2001)"
+CLUSTERED = (
+    "Rows of one cluster are not independent: lights raise too many alarms here, the test of the audit allows for it."
+)
 WINDOW = "The latest periods have too few {outcomes} if their outcome window has not ended."
 
 
@@ -118,6 +122,8 @@ def _levels_section(
 ) -> Section:
     """Compare mean score and event rate of every level of a column."""
     levels = column_levels(audit)[index]
+    if any(audit.columns["n"][rank] < audit.settings.min_rows for rank in levels):  # rare levels are listed one by one
+        levels = [rank for rank in levels if not is_pooled(audit, rank)]
     worst = set(sorted(levels)[:MAX_GRADES])
     shown = [rank for rank in levels if rank in worst]
     ranks, order = _sort_grades(audit, index, shown, vocabulary, by_name=by_name)
@@ -185,8 +191,9 @@ def _section(
     if weight is None:
         meaning = f"Jeffreys interval of the {vocabulary.observed}. {JEFFREYS_ENDS}"
         columns.append(Column(f"{percent(1 - alpha)} interval", lambda g: _interval_cell(g, alpha), meaning, "interval"))
-        leads += [count_lights(grades, limits, alpha, vocabulary), what]
+        leads += [count_lights(grades, limits, alpha, vocabulary), describe_ratios(grades, vocabulary), what]
         notes.append(describe_lights(limits, vocabulary))
+        notes += [CLUSTERED] if audit.clusters else []
     else:
         leads.append(what)
         notes.append(
@@ -268,6 +275,18 @@ def count_lights(grades: Sequence[Grade], limits: tuple[float, ...], alpha: floa
     return (
         f"Jeffreys test: {counts}. If every {vocabulary.score} were right, about {number(limits[0] * len(grades), 2)} of "
         f"{len(grades):,} lights would be amber or red by chance."
+    )
+
+
+def describe_ratios(grades: Sequence[Grade], vocabulary: Vocabulary) -> str:
+    """State the lowest and the highest observed/expected, where enough events are expected: lights do not show its size."""
+    ratios = {grade.name: _ratio(grade) for grade in grades if grade.expected * grade.rows >= MIN_EXPECTED}
+    if len(ratios) < 2:
+        return ""
+    low, high = (choose(ratios, key=lambda name: ratios[name]) for choose in (min, max))
+    return (
+        f"Observed/expected ranges from {number(ratios[low])} ({shorten(low, 40)}) to {number(ratios[high])} "
+        f"({shorten(high, 40)}), among those with {MIN_EXPECTED} or more expected {vocabulary.outcomes}."
     )
 
 

@@ -35,6 +35,11 @@ def level_name(audit: Audit, column: int, rank: int) -> str:
     return f"{sign} {level.removeprefix(sign)}"
 
 
+def is_pooled(audit: Audit, rank: int) -> bool:
+    """Return whether the segment at position ``rank`` pools rare levels."""
+    return any(pooled for _, pooled in audit.keys.parts(rank))
+
+
 def _label(audit: Audit, column: int, rank: int) -> str:
     return audit.keys.labels[column][int(audit.keys.codes[rank].max())]
 

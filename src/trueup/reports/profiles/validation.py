@@ -54,7 +54,7 @@ def validation_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan, 
         measures.append(Measure("PSI", math.nan, f"{NO_REFERENCE[0].lower()}{NO_REFERENCE[1:-1]}"))
     else:
         index = stability(audit, reference)
-        measures.append(Measure("PSI", index.value, f"{_call(index)}; {_chance(index)}"))
+        measures.append(Measure("PSI", index.value, f"{_call(index)}, {_chance(index)}"))
     columns = [
         Column("measure", lambda m: Cell(m.name, "name"), kind="name"),
         Column("value", lambda m: number_cell(m.value, digits=3)),
@@ -155,7 +155,7 @@ def stability_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan, r
         Column("current", share(index.current), "share of the scores of this audit"),
         Column("PSI", lambda k: number_cell(float(terms[k]), f"{terms[k]:.4f}"), "what the bin adds to the index"),
     ]
-    lead = f"{plan.lead} PSI {number(index.value)}: {_call(index)}; {_chance(index)}."
+    lead = f"{plan.lead} PSI {number(index.value)}: {_call(index)}, {_chance(index)}."
     note = f"{CONVENTION}. Bins are tenths of the reference scores, fixed before the current scores are counted."
     if audit.sorted_rows is None:
         note += " Shares of the current scores are interpolated between 400 quantiles."
@@ -171,5 +171,6 @@ def _call(index: StabilityIndex) -> str:
 
 
 def _chance(index: StabilityIndex) -> str:
-    explained = "chance alone explains it" if index.p_value > SIGNIFICANCE else "more than chance explains"
+    small = "though " if index.value < STABLE_PSI else ""
+    explained = "chance alone explains it" if index.p_value > SIGNIFICANCE else f"{small}more than chance explains"
     return f"{explained} ({number(index.expected, 2)} on average if nothing has changed, p = {number(index.p_value, 2)})"
