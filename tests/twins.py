@@ -144,15 +144,20 @@ def tail_of_sums(x, s, v, k3):
     return min(1.0, range_tail(r) * max(1.0, r / 4))
 
 
-def real_pvalue(y, p, w, variance, third, slope):
-    """Return the p-value of a segment of real outcomes, given variance and third cumulant of its rows."""
+def real_pvalue(y, p, w, variance, third, slope, rows, outcomes):
+    """Return the p-value of a segment of real outcomes, given variance and third cumulant of its rows.
+
+    There are ``rows`` in all, of which ``outcomes`` have an outcome other than zero.
+    """
     c, x = path(y, p, w), span(y, p, w)
     w = np.ones(len(y)) if w is None else w
     s = 1 if np.argmin(c) < np.argmax(c) else -1
     residual, expected = np.sum(w * (y - p)), np.sum(w * p)
     h = max(1.0, 1 + residual / expected) ** slope if s > 0 and expected > 0 else 1.0
     own = range_tail(x * math.sqrt(h) / real_noise(y, p, w))
-    return max(tail_of_sums(x, s, variance.sum(), third.sum()), own)
+    factor = 1 - 3 * len(y) / rows
+    factor *= 1 + 10 / math.sqrt(outcomes) if factor < 0 else 1
+    return max(tail_of_sums(x, s, variance.sum(), third.sum() * factor), own)
 
 
 def holm(p, shares=None):

@@ -9,7 +9,8 @@ import pytest
 
 import trueup as tu
 import twins
-from trueup.audits import dispersion
+from trueup.audits import dispersion, text
+from trueup.data import chunks
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, DataError
 
@@ -41,7 +42,8 @@ def _audit(data, **options):
 def test_p_values_equal_their_definition(noise, weighted):
     random = np.random.default_rng(1)
     data = _simulate(random, noise, n=1500, groups=5)
-    data["y"] = np.where(data["kind"] == 2, 3 * data["y"] - 2 * data["p"], data["y"])  # a category that varies more
+    more = (data["kind"] == 2) & (data["y"] != 0)
+    data["y"] = np.where(more, 3 * data["y"] - 2 * data["p"], data["y"])  # a category that varies more
     w = random.lognormal(0, 0.5, 1500) if weighted else None
     if weighted:
         data["w"] = w
@@ -56,7 +58,9 @@ def test_p_values_equal_their_definition(noise, weighted):
         ("group=3 & kind=1", (data["group"] == 3) & (data["kind"] == 1)),
     ]:
         own = None if w is None else w[keep]
-        expected = twins.real_pvalue(data["y"][keep], data["p"][keep], own, v[keep], k3[keep], slope)
+        expected = twins.real_pvalue(
+            data["y"][keep], data["p"][keep], own, v[keep], k3[keep], slope, 1500, np.count_nonzero(data["y"])
+        )
         assert audit[segment].p_value == pytest.approx(expected, rel=1e-6)
         differences = twins.real_noise(data["y"][keep], data["p"][keep], own)
         scale = max(math.sqrt(v[keep].sum()), differences)
@@ -91,12 +95,12 @@ def test_cumulants_are_standardised_within_bins():
 
 
 def test_a_level_that_varies_more_has_a_factor_and_a_rise_of_its_mean_does_not():
-    # Columns: rows, sum u, sum w p, sum u^2, V, sum of squared variances.
+    # Columns: rows, sum u, sum w p, sum u^2, V, sum of squared variances, non-zeros, those expected, sum of (w p)^2.
     plain, varied, higher, small = (
-        [100, 0, 200, 110, 100, 100],
-        [100, 0, 200, 400, 100, 100],
-        [100, 200, 200, 800, 100, 100],
-        [9, 0, 18, 90, 9, 9],
+        [100, 0, 200, 110, 100, 100, 100, 100, 400],
+        [100, 0, 200, 400, 100, 100, 100, 100, 400],
+        [100, 200, 200, 800, 100, 100, 100, 100, 400],
+        [9, 0, 18, 90, 9, 9, 9, 9, 36],
     )
     factors = dispersion.level_factors(np.array([plain, varied, higher, small], float), 0.0, 2.0, 10)
     # h of the third level is (1 + 200/200)^2 = 4 and Q = 800 - 400: no factor.
@@ -113,6 +117,125 @@ def test_most_outcomes_zero_and_few_others_are_not_testable():
     assert audit["g=a"].note == f"not testable: {reason}"
     data["y"][29] = 1.0
     assert tu.audit(data, **ROLES).tested == 3
+
+
+def test_what_cannot_be_tested_has_neither_interval_nor_sigma():
+    random = np.random.default_rng(0)
+    data = {"p": np.full(3000, 0.01), "y": (np.arange(3000) < 20).astype(float), "g": random.choice(["a", "b"], 3000)}
+    audit = tu.audit(data, **ROLES)
+    for finding in audit:
+        values = (finding.sigma, finding.ratio_low, finding.ratio_high, finding.mde, finding.p_value, finding.p_adjusted)
+        assert np.isnan(values).all()
+        assert finding.expected == pytest.approx(0.01)
+    assert math.isnan(audit.global_sigma)
+    assert "- to -" in repr(audit)
+
+
+# Levels whose outcomes are mostly zero, unlike those of the others
+
+
+def _with_zeros(random, *, share=0.01, n=4000, rows=1.0):
+    """Return calibrated predictions; in one of 20 levels (or a share ``rows`` of it) most outcomes are zero, else gamma."""
+    g, h = random.integers(0, 20, n), random.integers(0, 4, n)
+    p = random.lognormal(0, 0.6, n)
+    inside = (g == 0) & (random.random(n) < rows)
+    y = np.where(inside, np.where(random.random(n) < share, p / share, 0.0), p * random.gamma(4, 0.25, n))
+    return {"g": g, "h": h, "p": p, "y": y}
+
+
+def test_the_zeros_of_a_level_imply_a_variance():
+    # 4 of 99 outcomes are not zero where 99 are expected: q = 5/100, and (w p)^2 has sum 99 * 4.
+    zeros = [99, 0, 198, 99, 99, 99, 4, 99, 396]
+    # 40 of 99 are fewer than expected, but more than a third: no statement on the variance.
+    fewer = [99, 0, 198, 99, 99, 99, 40, 99, 396]
+    # 1 of 99 where 4 are expected is within two standard errors.
+    rare = [99, 0, 198, 99, 99, 99, 1, 4, 396]
+    factors = dispersion.level_factors(np.array([zeros, fewer, rare], float), 0.0, 2.0, 10)
+    assert factors.tolist() == pytest.approx([4 * 0.95 / 0.05, 1.0, 1.0])
+    assert dispersion.unexplained_zeros(np.array([4.0, 40, 1]), np.array([99.0, 99, 4])).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_non_zero_outcomes_are_counted_in_memory_and_in_files(tmp_path, monkeypatch, weighted):
+    monkeypatch.setattr(chunks, "PARTITION_ROWS", 700)
+    monkeypatch.setattr(chunks.ScanReader, "memory_budget", property(lambda _: 1_000))
+    data = _with_zeros(np.random.default_rng(3))
+    w = np.random.default_rng(4).lognormal(0, 1, 4000) if weighted else np.ones(4000)
+    np.savetxt(tmp_path / "rows.csv", np.column_stack([*data.values(), w]), "%.17g", ",", header="g,h,p,y,w", comments="")
+    roles = ROLES | {"categorical": ["g", "h"], "by": ["g", "h"], "weight": "w"}
+    audit = tu.audit(data | {"w": w}, **roles)
+    assert audit.noise.nonzero is not None
+    scanned = tu.audit(tu.scan(tmp_path / "rows.csv"), **roles)
+    names = audit.to_frame()["segment"]
+    for name in names:
+        one, other = audit[name], scanned[name]
+        assert (one.testable, one.note) == (other.testable, other.note)
+        assert one.sigma == pytest.approx(other.sigma, nan_ok=True)
+    few = audit["g=0"]
+    inside = data["g"] == 0
+    assert np.count_nonzero(data["y"][inside]) < 10
+    assert few.note == f"not testable: {text.FEW_NONZERO}"
+    assert not few.testable
+    assert np.isnan([few.sigma, few.ratio_low, few.mde, few.p_value]).all()
+    withheld = sum(audit[name].note == few.note for name in names)
+    assert f"not tested: {withheld} segments, where {text.FEW_NONZERO} (counted among the tests)" in repr(audit)
+    # They keep their share of alpha, so that shares do not depend on outcomes: 3 depths, 2 columns, 20 levels.
+    error = tu.audit(data | {"w": w, "y": data["y"] * np.where(data["g"] == 5, 2.0, 1.0)}, **roles).finding(0)
+    assert error.segment == "g=5"
+    assert error.p_adjusted == pytest.approx(error.p_value * 3 * 2 * 20)
+
+
+def test_levels_of_mostly_zeros_raise_no_false_alarms():
+    repetitions = 100
+    alarms = sum(
+        tu.audit(_with_zeros(np.random.default_rng(seed)), **ROLES, categorical=["g", "h"], threads=1).miscalibrated
+        for seed in range(repetitions)
+    )
+    assert alarms / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
+
+
+def test_a_few_large_claims_raise_no_false_alarms():
+    repetitions, alarms = 200, 0
+    for seed in range(repetitions):
+        random = np.random.default_rng(seed)
+        p = random.lognormal(0, 0.6, 4000)
+        y = (random.random(4000) < 0.02) * 50 * p * np.exp(1.5 * random.normal(size=4000) - 1.125)
+        alarms += tu.audit({"p": p, "y": y}, **ROLES, by=[], threads=1).miscalibrated
+    assert alarms / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
+
+
+def test_fewer_events_at_unchanged_amounts_are_found():
+    found = 0
+    for seed in range(20):
+        data = _simulate(np.random.default_rng(seed), "counts", error=lambda _, kind: np.where(kind == 0, 0.4, 1.0))
+        found += _audit(data, depth=1)["kind=0"].p_adjusted <= 0.05
+    assert found >= 16
+
+
+@pytest.mark.parametrize("family", [None, "gamma"])
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        (1e-200, r"are at most \d\.\d*e-200: sums of their powers are not finite, or 0\nhint: measure both in a smaller"),
+        (1e90, r"are at most \d\.\d*e\+90: sums of their powers are not finite, or 0\nhint: measure both in a larger unit"),
+        (1e200, r"must lie within 1e\+100 of 0"),
+    ],
+)
+def test_outcomes_whose_powers_are_not_finite_or_zero_are_rejected(scale, message, family):
+    data = _simulate(np.random.default_rng(0), "gamma", n=1000)
+    for name in ("p", "y"):
+        data[name] = data[name] * scale
+    with pytest.raises(DataError, match=message):
+        _audit(data, family=family)
+
+
+@pytest.mark.parametrize("scale", [1e-45, 1e45])
+def test_p_values_do_not_depend_on_the_unit(scale):
+    data = _simulate(np.random.default_rng(0), "claims", n=1000)
+    scaled = data | {name: data[name] * scale for name in ("p", "y")}
+    one, other = _audit(data), _audit(scaled)
+    assert [finding.segment for finding in one] == [finding.segment for finding in other]
+    assert one.columns["p_value"] == pytest.approx(other.columns["p_value"], rel=1e-9, nan_ok=True)
 
 
 @pytest.mark.parametrize("noise", NOISE)

@@ -2,7 +2,8 @@
 
 The variance of one segment, estimated from its own rows, is too small whenever it happens to lack the large outcomes that
 skewed noise produces rarely. So the variance is pooled: it is a function of the score, estimated in score bins of all rows,
-times a factor for categories that vary more than others. Bins and categories need only sums, which add over partitions.
+times a factor for categories that vary more than others, or that must, because most of their outcomes are zero. Bins and
+categories need only sums, which add over partitions.
 With a ``family`` (Poisson, gamma, Tweedie) the variance is a known function of the prediction, but for its dispersion.
 """
 
@@ -25,21 +26,28 @@ from trueup.metrics import inference
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trueup._types import FloatArray
+    from trueup._types import BoolArray, FloatArray
     from trueup.audits.result import AuditSettings
     from trueup.kernels.tally import SortedRows, Tally
 
-    ScoreRange = tuple[int, float, int, float]  # rows, sum of residuals, non-zero outcomes and lowest score
+    # Rows, sum of residuals, non-zero outcomes, lowest score, and the largest score or residual (absolute values).
+    ScoreRange = tuple[int, float, int, float, float]
 
 ROWS_PER_BIN, MAX_BINS = 150, 30
 MIN_NONZERO = 10  # outcomes other than zero in a score bin; bins with fewer are merged
 MIN_NONZERO_ROWS = 30  # in all, if most outcomes are zero; with fewer, nothing is testable
+MIN_SEGMENT_NONZERO = 10  # in a segment with mostly zeros, more than its scores explain; with fewer, it is not tested
+# Scores do not explain the zeros where the outcomes other than zero are fewer than expected by this factor, and by these
+# standard errors. Fewer of them by a smaller factor are an error to be found.
+MAX_ZERO_RATIO, Z_ZEROS = 3.0, 2.0
+SMALL_SAMPLE = 10.0  # the skewness of k outcomes is taken for too low by the factor 1 + SMALL_SAMPLE / sqrt(k)
+MIN_SCALE, MAX_SCALE = 1e-50, 1e50  # of outcomes and predictions: their sixth powers are finite and not 0
 ROWS_PER_COARSE_BIN, MAX_COARSE_BINS = 1000, 8
 LOW_FLOOR, HIGH_FLOOR = 0.25, 0.5  # of the variance beyond the outer bins, as shares of the variance in them
 MIN_SLOPE_BINS = 4
 MAX_SLOPE = 2.0
 BIN_NONZERO = 1  # column of the sums by score bin
-BYTES_PER_LEVEL = 8 * 6
+BYTES_PER_LEVEL = 8 * 9
 FAMILIES = {"poisson": 1.0, "gamma": 2.0, "tweedie": 1.5}  # exponents of the variance; a default for tweedie
 MIN_POWER, MAX_POWER = 1.0, 3.0
 MIN_STATED_DISPERSION = 1.05
@@ -61,6 +69,10 @@ class PooledNoise:
         Lower limit of the slope of the log variance on the log score, 0 to 2: about 1 for counts, 2 for amounts.
     factors : tuple of ndarray
         Per segment column, the factor of the variance of each level, at least 1.
+    nonzero : ndarray or None
+        Share of the outcomes of each score bin that are not zero; None if no outcome is zero.
+    rows, outcomes : int
+        Number of rows from which the noise was estimated, and of their outcomes other than zero.
     reason : str
         Why no segment can be tested; empty if segments can be.
     """
@@ -72,6 +84,9 @@ class PooledNoise:
     kurtosis: float = 0.0
     slope: float = 0.0
     factors: tuple[FloatArray, ...] = ()
+    nonzero: FloatArray | None = None
+    rows: int = 1
+    outcomes: int = 1
     reason: str = ""
     approximate_rows: ClassVar[int] = 3000  # below, p-values are called approximate
 
@@ -102,7 +117,8 @@ class PooledNoise:
                 # The last entry is for rows in no level, whose code is -1.
                 np.maximum(largest, np.append(factor, 1.0)[codes], out=largest)
         v *= largest
-        return replace(chunk, rows=replace(rows, v=v, k3=self.skewness * v * np.sqrt(v)))
+        nonzero = None if self.nonzero is None else np.interp(rows.p, self.score, self.nonzero)
+        return replace(chunk, rows=replace(rows, v=v, k3=self.skewness * v * np.sqrt(v), nonzero=nonzero))
 
     def remarks(self) -> list[str]:
         """Return remarks on the noise: none."""
@@ -113,8 +129,12 @@ class PooledNoise:
         return self.deviation(tally)
 
     def deviation(self, tally: Tally) -> FloatArray:
-        """Return sd(sum w (y - p)) of each segment: the larger of the modelled one and that by successive differences."""
-        return np.asarray(np.sqrt(np.fmax(tally.state[:, sums.VARIANCE], difference_variance(tally))))
+        """Return sd(sum w (y - p)) of each segment: the larger of the modelled one and that by successive differences.
+
+        It is NaN where the noise is not known.
+        """
+        unknown = self.few_nonzero(tally) | bool(self.reason)
+        return np.where(unknown, np.nan, np.sqrt(np.fmax(tally.state[:, sums.VARIANCE], difference_variance(tally))))
 
     def pvalues(self, tally: Tally) -> FloatArray:
         """Return the p-value of each segment: the larger of the default one with V and K3 of the model, and F(x sqrt(h/D)).
@@ -124,22 +144,42 @@ class PooledNoise:
         from hiding itself by its own noise.
         """
         state, x = tally.state, tally.span
-        modelled = inference.segment_pvalues(x, state[:, sums.RISE], state[:, sums.VARIANCE], state[:, sums.SKEW])
+        modelled = inference.segment_pvalues(x, state[:, sums.RISE], state[:, sums.VARIANCE], self.third_cumulant(tally))
         d = difference_variance(tally)
         with np.errstate(invalid="ignore", divide="ignore"):
             own = inference.limit_pvalues(np.where(d > 0, x * np.sqrt(self.allowance(tally) / d), 0.0))
         own[d == 0] = np.where(x[d == 0] > 0, 0.0, 1.0)
         return np.maximum(modelled, own)
 
+    def third_cumulant(self, tally: Tally) -> FloatArray:
+        """Return K3 (1 - 3 s) of each segment, s being its share of the rows and K3 the sum of third cumulants.
+
+        V is estimated from all rows: skewed outcomes whose sum is low by chance have a low V, too, which takes 3 s K3 from
+        the third cumulant of x / sqrt(V). Over all rows, -2 K3 is left (Hall 1992, section 2.6). Such a low sum has a low
+        estimate of K3, too, so that negative factors of it are larger for few outcomes, by 1 + 10 / sqrt(k).
+        """
+        factor = 1.0 - 3.0 * tally.rows / self.rows
+        factor[factor < 0] *= 1.0 + SMALL_SAMPLE / np.sqrt(self.outcomes)
+        return np.asarray(tally.state[:, sums.SKEW] * factor)
+
     def allowance(self, tally: Tally) -> FloatArray:
-        """Return h = max(1, observed / expected)^slope of each segment whose differences rise: the excess of its noise."""
-        return tally.rise_ratio**self.slope
+        """Return h = max(1, observed / expected)^slope of each segment whose differences rise: the excess of its noise.
+
+        It is 1 where the scores do not explain the zeros: the slope is then not that of the segment.
+        """
+        unlike = unexplained_zeros(tally.state[:, sums.NONZERO], tally.state[:, sums.EXPECTED_NONZERO])
+        return np.where(unlike, 1.0, tally.rise_ratio**self.slope)
+
+    def few_nonzero(self, tally: Tally) -> BoolArray:
+        """Return which segments have mostly zeros, more than the scores explain, and too few other outcomes for a test."""
+        nonzero, expected = tally.state[:, sums.NONZERO], tally.state[:, sums.EXPECTED_NONZERO]
+        return (nonzero < np.minimum(MIN_SEGMENT_NONZERO, tally.rows / 2)) & unexplained_zeros(nonzero, expected)
 
     def detectable(self, tally: Tally, level: float) -> FloatArray:
         """Return the smallest range whose p-value is at most ``level``, in the direction of the skewness."""
         plain, skewed = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
         out = np.empty(len(tally))
-        tails.detectable_ranges(tally.state[:, sums.VARIANCE], tally.state[:, sums.SKEW], plain, skewed, out)
+        tails.detectable_ranges(tally.state[:, sums.VARIANCE], self.third_cumulant(tally), plain, skewed, out)
         return np.fmax(out, plain * np.sqrt(difference_variance(tally)))
 
 
@@ -182,6 +222,10 @@ class FamilyNoise:
     def allowance(self, tally: Tally) -> FloatArray:
         """Return max(1, observed / expected)^power of each segment whose differences rise: the excess of its noise."""
         return tally.rise_ratio**self.power
+
+    def few_nonzero(self, tally: Tally) -> BoolArray:
+        """Return which segments have too few outcomes other than zero: none, since the variance of zeros is known."""
+        return np.zeros(len(tally), bool)
 
     def deviation(self, tally: Tally) -> FloatArray:
         """Return sd(sum w (y - p)) of each segment."""
@@ -260,6 +304,7 @@ def fit_noise(rows: AuditRows, grid: SegmentGrid, settings: AuditSettings) -> No
 def fit_family_noise(rows: AuditRows, family: str, power: float) -> FamilyNoise:
     """Estimate the dispersion of outcomes of a family in one pass; raise if outcomes or predictions are impossible."""
     totals = rows.map_reduce(partial(_family_pass, power), _add_family)[0]
+    check_scale(totals.largest)
     _check_family(family, power, totals)
     n, pearson, square, variance, cube, third, whole = totals.sums.tolist()
     dispersion = max(pearson / n, square / variance, 1.0 if family == "poisson" else 0.0)
@@ -268,23 +313,24 @@ def fit_family_noise(rows: AuditRows, family: str, power: float) -> FamilyNoise:
 
 
 class FamilyTotals(NamedTuple):
-    """Sums over rows for `FamilyNoise`, and invalid rows: how many, and the lowest of their values."""
+    """Sums over rows for `FamilyNoise`, invalid rows (how many, and the lowest of their values), zeros, largest value."""
 
     sums: FloatArray
     predictions: tuple[int, float]
     outcomes: tuple[int, float]
     zeros: int
+    largest: float
 
 
 def _family_pass(power: float, partition: ScorePartition) -> FamilyTotals:
-    totals = FamilyTotals(np.zeros(7), (0, 0.0), (0, 0.0), 0)
+    totals = FamilyTotals(np.zeros(7), (0, 0.0), (0, 0.0), 0, 0.0)
     for chunk in partition.chunks:
         rows = chunk.rows
         w, e, p = rows.w if len(rows.w) else np.ones(len(rows)), rows.e, rows.p
         y = _residuals(rows) + p
         negative = y < -1e-12 * np.abs(p)  # a sum of the prediction and the residual: zero up to rounding
         counts = w * y
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
             scale = w * p**power
             more = [
                 len(rows), np.sum(e**2 / scale), np.sum(e**2), scale.sum(), np.sum(e**3), np.sum(w * p ** (2 * power - 1)),
@@ -293,14 +339,16 @@ def _family_pass(power: float, partition: ScorePartition) -> FamilyTotals:
         low = int(np.searchsorted(p, 0.0, side="right"))
         invalid = (low, float(p[0])), (int(negative.sum()), float(y.min()))
         zeros = len(rows) - int(_is_nonzero(rows).sum())
-        totals = _add_family(totals, FamilyTotals(np.array(more), *invalid, zeros))
+        totals = _add_family(totals, FamilyTotals(np.array(more), *invalid, zeros, largest_value(rows)))
     return totals
 
 
 def _add_family(one: FamilyTotals, other: FamilyTotals) -> FamilyTotals:
     pairs = (one.predictions, other.predictions), (one.outcomes, other.outcomes)
     predictions, outcomes = ((a[0] + b[0], min(a[1], b[1])) for a, b in pairs)
-    return FamilyTotals(one.sums + other.sums, predictions, outcomes, one.zeros + other.zeros)
+    return FamilyTotals(
+        one.sums + other.sums, predictions, outcomes, one.zeros + other.zeros, max(one.largest, other.largest)
+    )
 
 
 def _check_family(family: str, power: float, totals: FamilyTotals) -> None:
@@ -316,6 +364,11 @@ def _check_family(family: str, power: float, totals: FamilyTotals) -> None:
         hint = "use {family}, or audit the rows with positive outcomes only"
         message = f"family {family!r} with variance power {power:g} needs positive outcomes; {totals.zeros:,} are 0"
         raise DataError(message, hint, parameter="family", settings={"family": "tweedie"})
+
+
+def unexplained_zeros(nonzero: FloatArray, expected: FloatArray) -> BoolArray:
+    """Return where significantly more outcomes are zero than at the same scores elsewhere."""
+    return np.asarray((nonzero * MAX_ZERO_RATIO < expected) & (expected - nonzero > Z_ZEROS * np.sqrt(expected)))
 
 
 def difference_variance(tally: Tally) -> FloatArray:
@@ -336,20 +389,24 @@ def fit_pooled_noise(rows: AuditRows, grid: SegmentGrid) -> PooledNoise:
     for number in sorted(ranges):
         offsets[number] = first
         first += ranges[number][0]
-    centre = sum(residual for _, residual, _, _ in ranges.values()) / rows.rows
-    nonzero = sum(count for _, _, count, _ in ranges.values())
-    positive = min(lowest for *_, lowest in ranges.values()) > 0
+    check_scale(max(largest for *_, largest in ranges.values()))
+    centre = sum(residual for _, residual, *_ in ranges.values()) / rows.rows
+    nonzero = sum(count for _, _, count, *_ in ranges.values())
+    positive = min(lowest for *_, lowest, _ in ranges.values()) > 0
     if nonzero < min(MIN_NONZERO_ROWS, rows.rows / 2):
         reason = f"only {nonzero} outcomes are not zero, too few to estimate their noise"
         return PooledNoise(np.zeros(1), np.zeros(1), np.zeros(1), factors=_no_factors(grid), reason=reason)
     bins = int(np.clip(rows.rows // ROWS_PER_BIN, 1, MAX_BINS))
     by_bin = rows.map_reduce(partial(_bin_pass, offsets, rows.rows, bins, centre), np.add)[0]
-    n, _, score, residual, square = merge_bins(by_bin).T
+    n, some, score, residual, square = merge_bins(by_bin).T
     mean = residual / n
     variance = np.maximum(square - n * mean**2, 0.0) / np.maximum(n - 1, 1)
-    noise = PooledNoise(score / n, mean + centre, variance)
-    slope = variance_slope(noise.score, noise.variance) if positive else 0.0
-    return _fit_shape(replace(noise, slope=slope), rows, grid)
+    slope = variance_slope(score / n, variance) if positive else 0.0
+    share = some / n if nonzero < rows.rows else None
+    noise = PooledNoise(
+        score / n, mean + centre, variance, slope=slope, nonzero=share, rows=rows.rows, outcomes=nonzero
+    )  # fmt: skip
+    return _fit_shape(noise, rows, grid)
 
 
 def _no_factors(grid: SegmentGrid) -> tuple[FloatArray, ...]:
@@ -380,6 +437,19 @@ def _residuals(rows: SortedRows) -> FloatArray:
     return rows.e / rows.w if len(rows.w) else rows.e
 
 
+def largest_value(rows: SortedRows) -> float:
+    """Return the largest absolute value among predictions, and residuals as they are and times their weights."""
+    return max(float(np.abs(values).max(initial=0.0)) for values in (rows.p, rows.e, _residuals(rows)))
+
+
+def check_scale(largest: float) -> None:
+    """Raise if powers of outcomes and predictions, of which ``largest`` is the largest value, overflow or vanish."""
+    if largest > 0 and not MIN_SCALE <= largest <= MAX_SCALE:
+        unit = "larger" if largest > MAX_SCALE else "smaller"
+        message = f"outcomes and predictions are at most {largest:.3g}: sums of their powers are not finite, or 0"
+        raise DataError(message, f"measure both in a {unit} unit")
+
+
 def _is_nonzero(rows: SortedRows) -> FloatArray:
     """Return 1 for rows whose outcome is not zero, else 0."""
     zero = -rows.p * rows.w if len(rows.w) else -rows.p
@@ -387,14 +457,15 @@ def _is_nonzero(rows: SortedRows) -> FloatArray:
 
 
 def _range_pass(partition: ScorePartition) -> dict[int, ScoreRange]:
-    """Return, by partition number: rows, the sum of their residuals, their non-zero outcomes, and their lowest score."""
-    count, residual, nonzero, lowest = 0, 0.0, 0, np.inf
+    """Return the `ScoreRange` of the partition, by its number."""
+    count, residual, nonzero, lowest, largest = 0, 0.0, 0, np.inf, 0.0
     for chunk in partition.chunks:
         count += len(chunk.rows)
         residual += float(_residuals(chunk.rows).sum())
         nonzero += int(_is_nonzero(chunk.rows).sum())
         lowest = min(lowest, float(chunk.rows.p[0]))
-    return {partition.number: (count, residual, nonzero, lowest)}
+        largest = max(largest, largest_value(chunk.rows))
+    return {partition.number: (count, residual, nonzero, lowest, largest)}
 
 
 def _bin_pass(offsets: dict[int, int], total: int, bins: int, centre: float, partition: ScorePartition) -> FloatArray:
@@ -426,9 +497,10 @@ def _shape_pass(
 ) -> list[FloatArray]:
     """Return sums of powers 0 to 4 of standardised residuals by coarse bin and, per column, sums by level.
 
-    These are numbers of rows, and sums of residuals, predictions, squared residuals, variances and squared variances.
+    These are numbers of rows, sums of residuals, predictions, squared residuals, variances and squared variances, numbers
+    of outcomes other than zero and their expectation, and sums of squared predictions.
     """
-    out = [np.zeros((coarse, 5)), *(np.zeros((size, 6)) for size in sizes)]
+    out = [np.zeros((coarse, 5)), *(np.zeros((size, 9)) for size in sizes)]
     edges = 0.5 * (noise.score[1:] + noise.score[:-1])
     for chunk in partition.chunks:
         rows = chunk.rows
@@ -440,10 +512,12 @@ def _shape_pass(
             out[0][:, power] += np.bincount(place, values, coarse)
         v = variance * rows.w**2 if len(rows.w) else variance
         expected = rows.p * rows.w if len(rows.w) else rows.p
+        nonzero = np.ones(len(rows)) if noise.nonzero is None else np.interp(rows.p, noise.score, noise.nonzero)
+        of_rows = np.ones(len(rows)), rows.e, expected, rows.e**2, v, v**2, _is_nonzero(rows), nonzero, expected**2
         for by_level, column in zip(out[1:], columns, strict=True):
             codes = chunk.codes[column]
             inside = slice(None) if (codes >= 0).all() else codes >= 0
-            for name, values in enumerate((np.ones(len(rows)), rows.e, expected, rows.e**2, v, v**2)):
+            for name, values in enumerate(of_rows):
                 by_level[:, name] += np.bincount(codes[inside], values[inside], len(by_level))
     return out
 
@@ -512,12 +586,17 @@ def level_factors(by_level: FloatArray, kurtosis: float, slope: float, min_rows:
     """Return the factor of the variance of each level of a column, at least 1; 1 for levels that are not tested.
 
     With Q = sum u^2 - (sum u)^2 / n, V the sum of modelled variances, h = max(1, observed / expected)^slope, the excess
-    that a rise of the mean explains, and se the standard error of Q / V, the factor is max(1, Q / (V h) - se).
+    that a rise of the mean explains, and se the standard error of Q / V, the factor is max(1, Q / (V h) - se). Where the
+    scores do not explain the zeros, h is 1, and the factor at least sum (w p)^2 (1 - q) / q / V with q = (k + 1) / (n + 1),
+    k of n outcomes being not zero: an outcome of mean p that is not zero with probability q has at least that variance.
     """
-    n, residual, expected, square, variance, variance2 = by_level.T
+    n, residual, expected, square, variance, variance2, nonzero, expected_nonzero, expected2 = by_level.T
     with np.errstate(invalid="ignore", divide="ignore"):
         rise = np.where(expected > 0, np.maximum(1.0, 1.0 + residual / expected), 1.0) ** slope
+        unlike = unexplained_zeros(nonzero, expected_nonzero)
+        rise = np.where(unlike, 1.0, rise)
         error = np.sqrt(np.maximum(variance2 * (kurtosis + 2.0) / variance**2, 2.0 / n))
         excess = (square - residual**2 / n) / (variance * rise) - error
+        excess = np.where(unlike, np.fmax(excess, expected2 * (n - nonzero) / (nonzero + 1.0) / variance), excess)
     usable = (n >= max(min_rows, 2)) & (variance > 0)
     return np.where(usable, np.maximum(1.0, np.nan_to_num(excess, nan=1.0)), 1.0)

@@ -99,9 +99,11 @@ def compute_findings(
     p = columns["p_value"]
     if effects is not None:
         tally = concatenate_tallies([block.tally for family in families for block in family.blocks])
-        # Segments with too few clusters are in the family, and never rejected.
-        p[:] = np.where(effects.few, 1.0, effects.pvalues(tally, families[0].noise))
+        p[:] = effects.pvalues(tally, families[0].noise)
         columns["design_effect"] = effects.design.copy()  # it is sorted in place
+    # Segments with too few clusters or non-zero outcomes are in the family, and never rejected.
+    withheld = _withheld_segments(families, effects)
+    p[withheld] = 1.0
     p[~testable] = np.nan
     adjusted = np.full(len(p), np.nan)
     if testable.any():
@@ -116,9 +118,8 @@ def compute_findings(
                 _refine_pvalues(rows, families, p, columns["sigma"], shares, spread, settings, workers, effects)
                 np.maximum(p, floor, out=p)
             adjusted[testable] = inference.adjust(p[testable], settings.adjust, shares[testable])  # type: ignore[arg-type]
-    if effects is not None:
-        testable &= ~effects.few
-        p[effects.few] = adjusted[effects.few] = np.nan
+    testable &= ~withheld
+    p[withheld] = adjusted[withheld] = np.nan
     order = _rank(adjusted, testable, columns["sigma"])
     n = np.concatenate([block.tally.rows for family in families for block in family.blocks])
     columns |= {"n": n, "p_adjusted": adjusted, "testable": testable}
@@ -192,6 +193,15 @@ def testable_segments(family: SegmentFamily, tally: Tally, min_rows: int) -> Boo
     return enough if family.noise is None or not family.noise.reason else np.zeros(len(tally), bool)
 
 
+def _withheld_segments(families: Sequence[SegmentFamily], effects: ClusterEffects | None) -> BoolArray:
+    """Return which segments have too few clusters for a test, or too few real outcomes other than zero."""
+    withheld = np.zeros(sum(map(len, families)), bool) if effects is None else effects.few
+    noise = families[0].noise
+    if noise is None:
+        return withheld
+    return withheld | noise.few_nonzero(concatenate_tallies([block.tally for block in families[0].blocks]))
+
+
 def segment_numbers(
     family: SegmentFamily, levels: FloatArray, alpha: float, workers: Workers, design: FloatArray | None = None
 ) -> FloatArray:
@@ -242,7 +252,7 @@ def _real_numbers(noise: Noise, tally: Tally, levels: FloatArray, alpha: float) 
             "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
             "ratio_low": np.minimum(*edges), "ratio_high": np.maximum(*edges), "bias": bias, "ecce": span / w,
             "sigma": sigma, "mde": (reach + inference.Z_POWER * scale) / w,
-            "p_value": noise.pvalues(tally), "size": np.where(scale > 0, reach * wide / scale, 0.0) / w,
+            "p_value": noise.pvalues(tally), "size": np.where(scale == 0, 0.0, reach * wide / scale) / w,
         }  # fmt: skip
 
 

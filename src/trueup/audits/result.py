@@ -90,7 +90,8 @@ class Finding:
         Minimum detectable effect: the shift that a test at the segment's share of alpha detects with 80% power.
     testable : bool
         False if there are too few rows for a test; the segment is then not counted in the family. False, too, if there are
-        too few clusters; it is then counted, so that the other p-values are adjusted as if it had been tested.
+        too few clusters, or too few real outcomes other than zero; it is then counted, so that the other p-values are
+        adjusted as if it had been tested.
     excess : float
         Excess events, sum w (y - p): how many more outcomes (or how much more of a real outcome) than expected.
     share : float
@@ -210,7 +211,8 @@ class Audit:
     schema : Schema
     settings : AuditSettings
     tested : int
-        Number of segments with a p-value. Segments with too few clusters have none, and are in the family of tests, too.
+        Number of segments with a p-value. Segments with too few clusters, or too few real outcomes other than zero, have
+        none, and are in the family of tests, too.
     thin : int
         Number of segments with rows, but fewer than ``min_rows``: they are not tested.
     dropped : tuple of str
@@ -401,8 +403,11 @@ class Audit:
         if not values["testable"]:
             if self.untestable:
                 return f"not testable: {self.untestable}"
-            few = values["n"] >= text.min_tested_rows(self)
-            return f"not tested: fewer than {MIN_CLUSTERS} effective clusters" if few else f"not tested: {values['n']} rows"
+            if values["n"] < text.min_tested_rows(self):
+                return f"not tested: {values['n']} rows"
+            if self.noise is not None and math.isnan(values["sigma"]):
+                return f"not testable: {text.FEW_NONZERO}"
+            return f"not tested: fewer than {MIN_CLUSTERS} effective clusters"
         if values["p_value"] == 0 and values["sigma"] == math.inf:
             return "a prediction of 0 or 1 was wrong" if self.schema.task != "regression" else "differs without any noise"
         few = "" if self.noise is None else text.few_rows(self)
@@ -420,7 +425,7 @@ class Audit:
 
     @property
     def tested(self) -> int:
-        """Number of segments with a p-value; those with too few clusters count in the family, but not here."""
+        """Number of segments with a p-value; those with too few clusters or non-zeros count in the family, but not here."""
         return int(self.columns["testable"].sum())
 
     @property

@@ -20,6 +20,7 @@ from trueup.audits.summary import Pool
 from trueup.data.bins import ColumnBinner, bins_for, check_bins, check_segments, fit_binner, plan_combinations
 from trueup.errors import ArgumentError
 from trueup.kernels.tally import (
+    REAL_COLUMNS,
     Cells,
     RunningTally,
     Tally,
@@ -54,7 +55,7 @@ MAX_DISTINCT_DAYS = 1 << 20
 T = TypeVar("T")
 MAX_DEPTH = 3
 MAX_UNCOUNTED_CELLS = 200_000  # up to here all cells are tallied at once; beyond, those with enough rows are found first
-BYTES_PER_TALLY = 8 * (18 + 2 + 1)
+BYTES_PER_TALLY = 8 * (REAL_COLUMNS + 4 + 1)
 BYTES_PER_COUNT = 16
 
 

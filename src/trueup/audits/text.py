@@ -6,6 +6,8 @@ import html
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trueup.audits import materiality
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ CROSS_FITTED = (
     "these scores are held-out predictions of a cross-fit, whose errors cancel within groups: an audit of them is nearly "
     "blind; audit rows that were not used for the fit"
 )
+FEW_NONZERO = "most outcomes are zero, more than the scores explain, and fewer than 10 are not"
 MAX_NAME_WIDTH = 48
 PERCENT_RATIOS = (0.007, 0.014)  # observed / expected if predictions below 1 are percentages
 
@@ -138,10 +141,23 @@ def few_rows(audit: Audit) -> str:
     return f"fewer than {least:,} rows of a real outcome" if audit.rows < least else ""
 
 
+def count_withheld(audit: Audit) -> tuple[int, int]:
+    """Return how many segments have too few real outcomes other than zero for a test, and how many too few clusters."""
+    if audit.untestable:
+        return 0, 0
+    withheld = ~audit.columns["testable"] & (audit.columns["n"] >= min_tested_rows(audit))
+    few_nonzero = withheld & np.isnan(audit.columns["sigma"]) if audit.noise is not None else np.zeros(len(audit), bool)
+    return int(few_nonzero.sum()), int((withheld & ~few_nonzero).sum())
+
+
 def noise_lines(audit: Audit) -> list[str]:
-    """Return remarks on the noise of real outcomes: too few rows to estimate it well, dispersion of a family."""
-    few = few_rows(audit) if audit.tested else ""
-    return [f"p-values are approximate: {few}"] * bool(few) + ([] if audit.noise is None else audit.noise.remarks())
+    """Return remarks on the noise of real outcomes: too few rows or non-zero outcomes to estimate it, dispersion."""
+    lines = [f"p-values are approximate: {few_rows(audit)}"] if audit.tested and few_rows(audit) else []
+    count, _ = count_withheld(audit)
+    if count:
+        where = "1 segment" if count == 1 else f"{count:,} segments"
+        lines.append(f"not tested: {where}, where {FEW_NONZERO} (counted among the tests)")
+    return lines + ([] if audit.noise is None else audit.noise.remarks())
 
 
 def is_possible_shift(audit: Audit, shift: float, expected: float) -> bool:
@@ -223,8 +239,8 @@ def cluster_lines(audit: Audit) -> list[str]:
         f"(by {shorten(str(audit.schema.cluster))}): design effect "
         f"{number(audit.overall.design_effect or 1.0, 2)} over all rows{largest}"
     ]
-    few = int((~audit.columns["testable"] & (audit.columns["n"] >= min_tested_rows(audit))).sum())
-    if few and not audit.untestable:
+    _, few = count_withheld(audit)
+    if few:
         has = " has" if few == 1 else "s have"
         lines.append(f"not tested: {few:,} segment{has} too few clusters (counted among the tests)")
         if has_uneven_clusters(audit):
