@@ -78,8 +78,8 @@ def test_a_hyphen_writes_only_data_to_standard_output(loans_directory, capsys, o
         (["--csv", "-", "--json", "-"], "only one output can go to standard output"),
         (["--profile", "credits"], "there is no profile 'credits'\nhint: did you mean 'credit'?"),
         (["--profile", "none.toml"], "cannot read the profile 'none.toml'"),
-        (["--tolerance", "0.1"], "--tolerance needs --fail-if"),
-        (["--fail-if", "miscalibrated", "--tolerance", "-1"], "--tolerance must be a number at least 0; got -1.0"),
+        (["--tolerance", "much"], "--tolerance must be a number or a percentage; got 'much'\nhint: write 0.02 for "),
+        (["--fail-if", "miscalibrated", "--tolerance", "-1"], "--tolerance must be a number or a percentage; got '-1'"),
         (["--against", "prediction"], "--against prediction is also the --prediction"),
         (["--against", "age,term"], "--against must name as many columns as --prediction, 1; got 2"),
         (["--against", "p_old"], "no column 'p_old' to use as other prediction\nhint: the columns are "),  # not product
@@ -224,11 +224,11 @@ def test_tolerance_ignores_small_errors_but_not_cancelling_ones(tmp_path, capsys
     assert run(capsys, *given)[0] == 1
     code, out, _ = run(capsys, *given, "--tolerance", "0.03", "--quiet")
     assert code == 1
-    assert out.endswith("(3 with an error above 0.03)\n")
+    assert out.startswith("material: ")
     code, out, _ = run(capsys, *given, "--tolerance", "0.2", "--quiet")
     assert code == 0
-    assert out.startswith("miscalibrated: 3 of 3 ")
-    assert out.endswith("(0 with an error above 0.2)\n")
+    assert out.startswith("miscalibrated within tolerance: 3 of 3 ")
+    assert "none certainly beyond 0.2;" in out
 
 
 def test_hard_predictions_are_named_in_the_verdict(tmp_path, capsys):
@@ -245,19 +245,17 @@ def test_hard_predictions_are_named_in_the_verdict(tmp_path, capsys):
 # What is said
 
 
-def test_hidden_segments_are_counted(loans_directory, capsys):
+def test_hidden_problems_and_findings_are_counted(loans_directory, capsys):
     expected = tu.audit(pl.read_parquet("loans.parquet"), outcome="outcome", prediction="prediction", by=["region"])
     _, out, _ = run(capsys, "loans.parquet", *ROLES, *BY, "--top", "1")
-    hidden = [
-        item for item in expected.worst(len(expected))[1:] if item.segment != expected.overall.segment
-    ]  # all rows are shown, too
-    off = sum(item.p_adjusted <= 0.05 for item in hidden)
-    assert off > 0
-    assert (
-        f"\n{len(hidden)} more segments, {off} of them significantly miscalibrated: --top {len(expected)}, or -o segments.csv\n"
-        in out
-    )
-    assert "more segment" not in run(capsys, "loans.parquet", *ROLES, *BY, "--top", "100")[1]
+    problems = len(expected.problems)
+    folded = expected.rejected - problems
+    assert problems > 1
+    assert folded > 0
+    more = problems - 1
+    assert f"\n{more} more problem{'s' if more > 1 else ''}: --top {problems}\n" in out
+    assert f"\n{folded} findings that these problems explain, and all {len(expected)} segments: -o segments.csv\n" in out
+    assert "more problem" not in run(capsys, "loans.parquet", *ROLES, *BY, "--top", "100")[1]
 
 
 def test_the_next_commands_of_audit_work(loans_directory, tmp_path, monkeypatch, capsys):
@@ -395,11 +393,10 @@ def test_csv_alone_needs_no_digest(loans_directory, tmp_path, monkeypatch, capsy
     assert run(capsys, "loans.parquet", *ROLES, *BY, "-o", tmp_path / "a.csv")[0] == 0
 
 
-def test_all_rows_are_not_counted_among_hidden_segments(loans_directory, capsys):
+def test_all_rows_are_shown_beside_the_problems(loans_directory, capsys):
     _, out, _ = run(capsys, "loans.parquet", *ROLES, *BY, "--depth", "1", "--top", "1")
     shown = [line for line in out.splitlines() if line.startswith(("region=", "all rows"))]
-    assert (len(shown), shown[-1][:8]) == (2, "all rows")  # one, and all rows beside it
-    assert "\n11 more segments" in out  # of twelve regions and the whole
+    assert (len(shown), shown[-1][:8]) == (2, "all rows")
 
 
 # Reference and exposure of the profile of credit
