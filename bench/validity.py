@@ -30,6 +30,10 @@ ALPHA = 0.05
 ROLES = {"outcome": "y", "prediction": "p"}
 WEIGHTS = ("exposures, PD proportional to 1/w", "0.5% of rows at weight 60", "positives kept 1/10", "negatives kept 1/10",
            "negatives kept 1/10, lognormal weights", "lognormal weights, rare")  # fmt: skip
+SOME = ("positives with scores up to 0.2 kept 1/10", "positives of 4 of 8 levels kept 1/10",
+        "positives of 4 of 8 levels kept 1/10, lognormal weights", "positives of 1 of 8 levels kept 1/20",
+        "positives of 4 of 8 levels kept 1/10, column left out", "positives of 1 of 8 levels kept 1/20, column left out",
+        "negatives of 4 of 8 levels kept 1/10")  # fmt: skip
 RARE = ((0.005, 3200, 0.0), (0.005, 8000, 0.3), (0.01, 2000, 0.2), (0.02, 1200, 0.25), (0.02, 3000, 0.5))
 RARE_LEVELS = (20, 100, 300)
 NOISE = (0, 1, 5, 20, 50, 100, 150)
@@ -59,10 +63,29 @@ def weighted_rows(kind: str, random: np.random.Generator, rows: int = 3000) -> t
     return p, random.random(rows) < p, w
 
 
+def partly_sampled(kind: str, random: np.random.Generator, rows: int = 20_000) -> dict[str, Any]:
+    """Return calibrated rows of which some were sampled by their outcome."""
+    level = random.integers(0, 8, rows)
+    p = random.beta(1, 4, rows)
+    y = random.random(rows) < p
+    some = p <= 0.2 if "scores" in kind else level < (4 if "4 of 8" in kind else 1)
+    rate = 0.05 if "1/20" in kind else 0.1
+    left_out = some & (~y if "negatives" in kind else y)
+    kept = np.flatnonzero(~left_out | (random.random(rows) < rate))
+    w = np.where(left_out[kept], 1 / rate, 1.0)
+    data = categories(random, len(kept), 2)
+    if "left out" not in kind:
+        data["level"] = np.array([f"l{at}" for at in range(8)], object)[level[kept]]
+    return data | {"p": p[kept], "y": y[kept], "w": w * random.lognormal(0, 0.7, len(w)) if "lognormal" in kind else w}
+
+
 def false_alarm(kind: str, seed: int) -> dict[str, float]:
     random = np.random.default_rng([seed, 1])
-    p, y, w = weighted_rows(kind, random)
-    data = categories(random, len(p)) | {"p": p, "y": y, "w": w}
+    if kind in SOME:
+        data = partly_sampled(kind, random)
+    else:
+        p, y, w = weighted_rows(kind, random)
+        data = categories(random, len(p)) | {"p": p, "y": y, "w": w}
     audit = tu.audit(data, **ROLES, weight="w", min_rows=30)
     single = [finding for finding in audit if finding.depth == 1]
     covered = np.mean([finding.ratio_low <= 1 <= finding.ratio_high for finding in single])
@@ -169,7 +192,7 @@ def main() -> None:
             return {name: float(np.mean([result[name] for result in results])) for name in results[0]}
 
         figures["weights"] = []
-        for kind in WEIGHTS:
+        for kind in WEIGHTS + SOME:
             found = mean(partial(false_alarm, kind))
             figures["weights"].append({"kind": kind, **found, "check": check(kind, found["alarm"], bar, at_most=True)})
         found = mean(planted_in_sample, 100)

@@ -26,7 +26,7 @@ def assert_same_audit(one, other):
             np.testing.assert_allclose(getattr(curve, name), getattr(same, name), rtol=1e-9, atol=1e-12)
     facts = ("clusters", "rows", "unlabelled", "weightless", "thin", "dropped", "tested", "rejected")
     assert [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
-    for name in ("global_sigma", "prevalence", "weight_ratio"):
+    for name in ("global_sigma", "prevalence", "weight_ratio", "weight_spread"):
         assert getattr(other, name) == pytest.approx(getattr(one, name), rel=1e-9, nan_ok=True)
     assert one.summary.fingerprint == other.summary.fingerprint
     assert dict(other.summary.scores) == pytest.approx(dict(one.summary.scores), rel=1e-8, nan_ok=True)

@@ -57,6 +57,38 @@ def weighted_floor(y, p, w=None, design=1.0):
     return range_tail(span(y, p, w) / math.sqrt(squares * design)) if squares > v else 0.0
 
 
+def observed_cumulants(y, p, w, everything):
+    """Variance and third cumulant from the residuals of a segment, where weights depend on the outcome in an unknown way.
+
+    ``everything`` has the residuals w (y - p) of all rows.
+    """
+    u, c = w * (y - p), path(y, p, w)
+    jump = np.sum(everything**3) / np.sum(everything**2)
+    size = (np.sum(u**3) + jump**3) / (np.sum(u**2) + jump**2)
+    rises = np.argmin(c) < np.argmax(c)
+    v = np.sum(u**2) / (max(1.0, np.sum(w * y) / np.sum(w * p)) if rises else 1.0)
+    v += max(0.0, -size if rises else size) * span(y, p, w)
+    return v, size * v
+
+
+def weight_ratio(y, p, w):
+    """Slope of ln w on y within score bins, by least squares, and the three statistics of other dependence."""
+    x, logs = np.log(p / (1 - p)), np.log(w)
+    bins = [np.floor((x + 10) / 0.25) == b for b in range(81)]
+    rest, noise = np.zeros(len(y)), np.zeros((2, len(y)))
+    for b in (b for b in bins if b.sum() > 2):
+        design = np.column_stack([np.ones(b.sum()), x[b]])
+        rest[b] = y[b] - design @ np.linalg.lstsq(design, y[b], rcond=None)[0]
+    slope = np.sum(rest * logs) / np.sum(rest**2)
+    r = logs - slope * y
+    for b in (b for b in bins if b.any()):
+        r[b] -= r[b].mean()
+        noise[0, b], noise[1, b] = max(np.mean(r[b] ** 2), 1e-4), max(np.var(r[b] ** 2), 1e-8)
+    error = np.sqrt(np.sum(rest**2 * noise, axis=1))
+    drift = np.cumsum([np.sum((rest * (logs - slope * rest))[b]) for b in bins])
+    return slope, np.sum(rest * logs) / error[0], np.abs(drift).max() / error[0], np.sum(rest * r**2) / error[1]
+
+
 def real_noise(y, p, w=None):
     """Standard deviation of the sum of residuals by successive differences, averaged over all orders within ties."""
     y, p = np.asarray(y, float), np.asarray(p, float)

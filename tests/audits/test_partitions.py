@@ -28,6 +28,7 @@ def loans():
     p_a = np.round(random.random(6_000), 2)
     return frame.assign(
         w=np.round(random.uniform(0, 3, 6_000), 2) * (random.random(6_000) > 0.02),
+        sampled=np.where((frame["outcome"] == 1) & (frame["age"] < 40), 10.0, 1.0),
         seen=np.where(random.random(6_000) < 0.05, np.nan, frame["outcome"]),
         few=frame["prediction"].round(2).clip(0.01), p_a=p_a, p_b=1 - p_a,
         kind=np.where(random.random(6_000) < p_a, "a", "b"), soft=random.random(6_000),
@@ -53,6 +54,7 @@ def split(frame, parts=4, seed=0):
 CASES = {
     "plain": {**ROLES, "by": BY},
     "weights": {**ROLES, "by": BY, "weight": "w"},
+    "weights of some positives": {**ROLES, "by": BY, "weight": "sampled"},
     "depth 3": {**ROLES, "by": BY, "depth": 3, "min_rows": 100},
     "depth 1": {**ROLES, "by": ["age", "income"], "depth": 1, "bins": {"age": [30], ...: 4}},
     "set aside": {"outcome": "seen", "prediction": "prediction", "by": BY, "unlabelled": "drop", "weight": "w"},

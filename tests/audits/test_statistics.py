@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
+import twins
 from trueup.errors import ArgumentError
 from trueup.kernels import tails
 from trueup.kernels.tally import Cells, sort_rows, tally
@@ -199,6 +200,51 @@ def test_a_planted_error_is_found_in_a_sample_as_in_all_rows():
         tu.audit(data, **roles, sampling={"positive": 1, "negative": 0})
 
 
+def _partly_sampled(kind, random, n=5000):
+    """Return calibrated rows, with one in ten positives of some rows only."""
+    p, g, h = random.beta(1, 4, n), random.integers(0, 4, n), random.integers(0, 6, n)
+    y = random.random(n) < p
+    left_out = y & {"low scores": p <= 0.2, "some levels": g < 2, "levels of another column": h < 3}[kind]
+    kept = np.flatnonzero(~left_out | (random.random(n) < 0.1))
+    codes = {"g": g[kept], "c": random.integers(0, 3, len(kept)), "d": random.integers(0, 3, len(kept))}
+    columns = {name: np.array([*"abcd"], object)[code] for name, code in codes.items()}
+    return columns | {"p": p[kept], "y": y[kept].astype(float), "w": np.where(left_out[kept], 10.0, 1.0)}
+
+
+@pytest.mark.parametrize("kind", ["low scores", "some levels", "levels of another column"])
+def test_weights_that_depend_on_the_outcome_in_some_rows_keep_the_level(kind):
+    repetitions, alarms = 60, 0
+    for seed in range(repetitions):
+        data = _partly_sampled(kind, np.random.default_rng([seed, 8]))
+        alarms += tu.audit(data, outcome="y", prediction="p", weight="w", threads=1).miscalibrated
+    assert alarms / repetitions <= 0.05 + three_se(0.05, repetitions)
+
+
+def test_p_values_use_observed_cumulants_where_weights_depend_on_the_outcome_in_some_rows():
+    data = _partly_sampled("some levels", np.random.default_rng(0))
+    audit = tu.audit(data, outcome="y", prediction="p", weight="w")
+    y, p, w = data["y"], data["p"], data["w"]
+    compared = 0
+    for finding in audit:
+        mask = np.ones(len(p), bool)
+        for part in finding.segment.split(" & ") if finding.depth else ():
+            name, level = part.split("=")
+            mask &= data[name] == level
+        rows = y[mask], p[mask], w[mask]
+        v, k3 = twins.observed_cumulants(*rows, w * (y - p))
+        path = twins.path(*rows)
+        direction = 1 if np.argmin(path) < np.argmax(path) else -1
+        observed = twins.tail_of_sums(twins.span(*rows), direction, v, k3)
+        b = rows[2] / np.where(rows[0] == 1, audit.weight_ratio, 1)
+        if v > np.sum(b**2 * audit.weight_ratio * rows[1] * (1 - rows[1])):
+            assert finding.sigma == pytest.approx(twins.span(*rows) / math.sqrt(v))
+            assert finding.p_value >= observed * (1 - 1e-9)
+            if finding.p_value > 0.05:  # those are not refined
+                assert finding.p_value == pytest.approx(observed)
+                compared += 1
+    assert compared > 20
+
+
 def test_segments_with_far_too_few_rare_events_are_found():
     found = 0
     for seed in range(20):
@@ -225,7 +271,7 @@ def test_draws_are_refused_where_weights_depend_on_the_outcome_in_a_way_they_can
         tu.audit(local, **roles, adjust="max")
     audit = tu.audit(local, **roles)
     assert audit.weight_spread > 1.2
-    assert "weights are associated with the outcome in some segments" in repr(audit)
+    assert "weights are associated with the outcome in some rows only" in repr(audit)
     classes = {"p_0": 1 - p, "p_1": p, "y": y.astype(int), "w": np.where(y, 4.0, 1.0)}
     with pytest.raises(ArgumentError, match=r"adjust='max' cannot draw classes that the weights depend on"):
         tu.audit(classes, **roles | {"prediction": ["p_0", "p_1"]}, adjust="max")

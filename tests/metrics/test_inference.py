@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import twins
 from trueup.errors import ArgumentError
+from trueup.kernels.tally import sort_rows
 from trueup.metrics import inference
 
 pvalues = st.lists(st.floats(0, 1, allow_subnormal=False), min_size=1, max_size=12)
@@ -95,3 +96,35 @@ def test_wilson_limits_solve_the_score_equation():
         inside = (bound > 1e-9) & (bound < 1 - 1e-9)
         deviation = np.abs(rate - bound)[inside] / np.sqrt(bound * (1 - bound) / size)[inside]
         np.testing.assert_allclose(deviation, z, rtol=1e-9)
+
+
+def _sampled(kind, random, n=4000):
+    """Return scores, outcomes and weights; ``kind`` says of which rows one in ten was kept."""
+    p, noise = random.beta(2, 5, n), random.lognormal(0, 0.5, n)
+    y = random.random(n) < p
+    left_out = {"none": np.zeros(n, bool), "positives": y, "positives, lognormal weights": y, "low positives": y & (p < 0.2),
+                "some positives": y & (random.random(n) < 0.5)}[kind]  # fmt: skip
+    w = np.where(left_out, 10.0, 1.0) * (noise if kind in ("none", "positives, lognormal weights") else 1.0)
+    kept = ~left_out | (random.random(n) < 0.1)
+    return p[kept], y[kept].astype(float), w[kept]
+
+
+@pytest.mark.parametrize(
+    ("kind", "constant"),
+    [("none", True), ("positives", True), ("positives, lognormal weights", True), ("low positives", False),
+     ("some positives", False)],
+)  # fmt: skip
+def test_weights_that_depend_on_the_outcome_are_recognised(kind, constant):
+    for seed in range(3):
+        p, y, w = _sampled(kind, np.random.default_rng([seed, 7]))
+        parts = [sort_rows(y[at], p[at], w[at], real=False) for at in (slice(0, 1000), slice(1000, None))]
+        ratio, dependent = inference.weight_ratio(sum(inference.weight_moments(rows) for rows in parts))
+        slope, z, drift, spread = twins.weight_ratio(y, p, w)
+        modelled = abs(slope) > np.log(inference.OUTCOME_WEIGHTS) and abs(z) > inference.Z_RATIO
+        assert ratio == pytest.approx(np.exp(slope) if modelled else 1)
+        limit = inference.Z_DEPENDENCE
+        assert dependent == ((not modelled and abs(z) > limit) or drift > inference.BRIDGE or abs(spread) > limit)
+        assert dependent != constant
+    assert inference.weight_ratio(inference.weight_moments(sort_rows(y, p, np.full(len(y), 3.0), real=False))) == (1, False)
+    certain = sort_rows(np.ones(3), np.full(3, 0.5), np.array([1.0, 2, 3]), real=False)
+    assert inference.weight_ratio(inference.weight_moments(certain)) == (1, False)

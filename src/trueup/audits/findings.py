@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     SegmentScores = list[list[tuple[FloatArray, FloatArray]]]  # of every segment, score and weight of its rows by chunk
 
-Z_EXCESS = 4.0  # standard errors by which observed squares exceed the modelled variance
 MIN_REAL_ROWS = 10  # below, the variance of a real outcome cannot be estimated
 MAX_CURVES = 1000
 CURVE_BINS = 10
@@ -50,9 +49,9 @@ class RankedFindings:
     """Columns of all findings, worst first; the index of each segment (``order``); curves by rank, 0 being the worst.
 
     ``overall_stretch`` is the factor by which clusters raise the standard deviation of the statistic over all rows;
-    ``spread`` the factor by which weights that depend on the outcome raise variances (`_spread_variances`). ``levels`` and
-    ``sizes`` are those of `trueup.audits.materiality.adjusted_ratios`; ``material`` tells which segments certainly have an
-    error above the tolerance, all those rejected if there is none.
+    ``spread`` the largest factor by which weights that depend on the outcome raise variances (`_raise_variances`).
+    ``levels`` and ``sizes`` are those of `trueup.audits.materiality.adjusted_ratios`; ``material`` tells which segments
+    certainly have an error above the tolerance, all those rejected if there is none.
     """
 
     columns: dict[str, AnyArray]
@@ -81,10 +80,11 @@ def compute_findings(
         [testable_segments(family, block.tally, settings.min_rows) for family in families for block in family.blocks]
     )
     shares = alpha_shares(families, testable, grid)
-    spread = _spread_variances(families) if rows.weighted and not rows.real else 1.0
-    if spread > 1 and settings.adjust == "max":
+    if any(rows.dependent) and settings.adjust == "max":
         reason = "draws outcomes that the weights do not depend on, and here they do"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
+    observed = _observed_cumulants(families, rows.dependent) if rows.weighted and not rows.real else None
+    spread = _raise_variances(families, observed) if observed is not None and any(rows.dependent) else 1.0
     effects = cluster_effects(rows, families) if rows.score_edges else None
     starts = np.cumsum([0, *(len(family) for family in families)])
     numbers = [
@@ -113,9 +113,9 @@ def compute_findings(
             adjusted[testable] = _monte_carlo(table, rows, families, p, testable, shares, settings, workers)
         else:
             if not rows.real:
-                floor = _weighted_floor(families, effects) if rows.weighted else 0.0
+                floor = 0.0 if observed is None else _weighted_floor(families, observed, effects)
                 np.maximum(p, floor, out=p)
-                _refine_pvalues(rows, families, p, columns["sigma"], shares, spread, settings, workers, effects)
+                _refine_pvalues(rows, families, p, columns["sigma"], shares, settings, workers, effects)
                 np.maximum(p, floor, out=p)
             adjusted[testable] = inference.adjust(p[testable], settings.adjust, shares[testable])  # type: ignore[arg-type]
     testable &= ~withheld
@@ -270,41 +270,52 @@ def _rank(adjusted: FloatArray, testable: BoolArray, sigma: FloatArray) -> IntAr
 # Unequal weights
 
 
-def _spread_variances(families: Sequence[SegmentFamily]) -> float:
-    """Multiply, in place, the variances of segments of unequal weights by a factor, and return the factor.
+def _observed_cumulants(families: Sequence[SegmentFamily], dependent: Sequence[bool]) -> FloatArray:
+    """Return variance and third cumulant of each segment as its residuals u = w (y - p) have them, (2, segments).
 
-    If weights depend on the outcome in some segments only, or not by a constant ratio, residuals there vary more than the
-    scores predict. The factor is the largest excess of observed squares among all rows and the levels of single columns
-    that is significant, else 1. A sum of n/f rows with f times their weight has variance v f and third cumulant k3 f^2.
+    The variance is S/h with S = sum u^2 and h of `Tally.rise_ratio`, which keeps a higher rate from hiding itself by its
+    own noise; the third cumulant is 0. If weights are ``dependent`` on the outcome in an unknown way, heavy rows that a
+    segment lacks by chance are missing in S too: where the differences x move against the skewness, the variance is
+    S + |c| x, c being the size of the jumps, and the third cumulant is c times the variance. (For u of two values u^2 - c u
+    is its variance.) c = (sum u^3 + J^3) / (S + J^2) with J = sum u^3 / S of all rows: as if each segment had one more
+    residual of size J.
     """
-    singles = [block.tally for family in families for block in family.blocks if len(block.columns) < 2]
-    tally = concatenate_tallies(singles)
-    v, observed = tally.state[:, sums.VARIANCE], _observed_squares(tally)
-    excess = observed - v > Z_EXCESS * np.sqrt(tally.weights[:, sums.FOURTHS])
-    excess &= unequal_weights(tally) & (v > 0)
-    factor = max(1.0, float((observed[excess] / v[excess]).max(initial=1.0)))
-    for block in (block for family in families for block in family.blocks if factor > 1):
-        unequal = unequal_weights(block.tally)
-        block.tally.state[unequal, sums.VARIANCE] *= factor
-        block.tally.state[unequal, sums.SKEW] *= factor**2
-    return factor
+    parts = []
+    for family, has_jumps in zip(families, dependent, strict=True):
+        tally = concatenate_tallies([block.tally for block in family.blocks])
+        squares, cubes = tally.weights[:, sums.SQUARES], tally.weights[:, sums.CUBES]
+        variance, jump = squares / tally.rise_ratio, np.zeros(len(tally))
+        if has_jumps:
+            pooled = cubes[0] / squares[0]
+            jump = (cubes + pooled**3) / np.maximum(squares + pooled**2, np.finfo(float).tiny)
+            variance += np.maximum(np.where(tally.rises, -jump, jump), 0.0) * tally.span
+        parts.append(np.stack([variance, jump * variance]))
+    return np.concatenate(parts, axis=1)
 
 
-def _observed_squares(tally: Tally) -> FloatArray:
-    """Return the squared residuals of each segment, summed and divided by `Tally.rise_ratio`.
+def _raise_variances(families: Sequence[SegmentFamily], observed: FloatArray) -> float:
+    """Raise, in place, the variances of all segments to ``observed`` ones; return the largest factor in single columns."""
+    largest, start = 1.0, 0
+    for block in (block for family in families for block in family.blocks):
+        state = block.tally.state
+        v, (variance, third) = state[:, sums.VARIANCE], observed[:, start : start + len(state)]
+        start += len(state)
+        larger = (variance > v) & (v > 0) & (third != 0)
+        if len(block.columns) < 2:
+            largest = max(largest, float((variance[larger] / v[larger]).max(initial=1.0)))
+        state[larger, sums.VARIANCE], state[larger, sums.SKEW] = variance[larger], third[larger]
+    return largest
 
-    The division keeps a rate that is higher than expected from hiding itself by its own noise.
-    """
-    return np.asarray(tally.weights[:, sums.SQUARES] / tally.rise_ratio)
 
-
-def _weighted_floor(families: Sequence[SegmentFamily], effects: ClusterEffects | None) -> FloatArray:
-    """Return the lowest p-value of segments of unequal weights, the Brownian limit with observed squares; 0 for others."""
+def _weighted_floor(families: Sequence[SegmentFamily], observed: FloatArray, effects: ClusterEffects | None) -> FloatArray:
+    """Return the lowest p-value of segments of unequal weights, the default one with ``observed`` cumulants; else 0."""
     tally = concatenate_tallies([block.tally for family in families for block in family.blocks])
-    out, observed = np.zeros(len(tally)), _observed_squares(tally)
-    larger = unequal_weights(tally) & (observed > tally.state[:, sums.VARIANCE])
-    design = 1.0 if effects is None else effects.pooled[larger]
-    out[larger] = inference.limit_pvalues(tally.span[larger] / np.sqrt(observed[larger] * design))
+    variance, third = observed
+    out, counts = np.zeros(len(tally)), variance >= tally.state[:, sums.VARIANCE]
+    counts &= unequal_weights(tally) | (third != 0)
+    design = 1.0 if effects is None else effects.pooled[counts]
+    span, rise = tally.span[counts], tally.state[counts, sums.RISE]
+    out[counts] = inference.segment_pvalues(span, rise, variance[counts] * design, third[counts] * design**2)
     return out
 
 
@@ -319,7 +330,7 @@ def unequal_weights(tally: Tally) -> BoolArray:
 
 def _refine_pvalues(
     rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, sigma: FloatArray, shares: FloatArray,
-    spread: float, settings: AuditSettings, workers: Workers, effects: ClusterEffects | None = None,
+    settings: AuditSettings, workers: Workers, effects: ClusterEffects | None = None,
 ) -> None:  # fmt: skip
     """Refine, in place, each of ``p`` on which the default p-value may err: some of those rejected, and of those not.
 
@@ -347,21 +358,20 @@ def _refine_pvalues(
         return np.asarray(adjusted[low] <= settings.alpha)
 
     optimistic = inference.optimistic_pvalues(tally.span, tally.state[:, sums.RISE], v, k3)
-    # If weights depend on the outcome where it is not modelled, the cumulant function is not known.
-    doubtful = rejected(np.minimum(optimistic, p[low])) & ~rejected(p[low]) & (spread == 1)
+    doubtful = rejected(np.minimum(optimistic, p[low])) & ~rejected(p[low])
     if effects is not None:
         doubtful &= ~effects.few[low]
-    _refine(rows, families, p, low[doubtful], starts, workers, spread, effects)
+    _refine(rows, families, p, low[doubtful], starts, workers, effects)
     if rows.weighted:
         largest = rows.heaviest * max(*rows.ratios, *(1 / ratio for ratio in rows.ratios))
-        certain = inference.bennett_pvalues(tally.span, v, largest * spread * design)
+        certain = inference.bennett_pvalues(tally.span, v, largest * design)
         unequal = unequal_weights(tally) & ~doubtful & rejected(p[low]) & (certain > settings.alpha * shares[low])
-        _refine(rows, families, p, low[unequal], starts, workers, spread, effects)
+        _refine(rows, families, p, low[unequal], starts, workers, effects)
 
 
 def _refine(
     rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, which: IntArray, starts: IntArray,
-    workers: Workers, spread: float, effects: ClusterEffects | None,
+    workers: Workers, effects: ClusterEffects | None,
 ) -> None:  # fmt: skip
     """Replace ``p`` of the segments ``which`` by refined p-values; ``starts`` has the first segment of each family."""
     for target, family in enumerate(families):
@@ -373,11 +383,8 @@ def _refine(
             keys = (key[group] for key in family.keys)
             scores = rows.map_reduce(partial(_score_pass, target, *keys), _add_scores)[target]
             taken, index = family.take(group), starts[target] + group
-            design = np.where(unequal_weights(taken), spread, 1.0)
             lowest = 0.0 if effects is None else effects.take(index).floor(taken)
-            taken.state[:, sums.VARIANCE] /= design  # in place: a copy
-            taken.state[:, sums.SKEW] /= design**2
-            design *= 1.0 if effects is None else effects.pooled[index]
+            design = np.ones(len(group)) if effects is None else effects.pooled[index]
             refined = workers.map(partial(_refined_pvalue, taken, scores, design), range(len(group)))
             p[index] = np.maximum(refined, lowest)
 

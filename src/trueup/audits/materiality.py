@@ -113,7 +113,7 @@ def exceeds_tolerance(
     if not tally.real:
         variance = np.maximum(variance, tally.weights[:, sums.SQUARES] / tally.rise_ratio)
     factor = _variance_factor(tolerance, tally, variance)
-    rise = np.where(tally.state[:, sums.RISE] >= tally.span * (1.0 - 1e-9), span, 0.0)
+    rise = np.where(tally.rises, span, 0.0)
     p = inference.segment_pvalues(span, rise, variance * factor, tally.state[:, sums.SKEW] * factor)
     return np.asarray(outside | (p <= levels))
 

@@ -156,10 +156,11 @@ def _cluster_chunks(
 
 
 def _compare_weights(rows: PartitionedRows) -> PartitionedRows:
-    """Find in a pass whether weights depend on the outcome; return the rows with ``ratios`` and ``heaviest``."""
+    """Find in a pass whether weights depend on the outcome; return the rows with what was found, and ``heaviest``."""
     moments = rows.map_reduce(_weight_pass, _add_weights)
-    ratios = tuple(inference.weight_ratio(own) for own, _ in moments)
-    return replace(rows, ratios=ratios, heaviest=moments[0][1], layout=rows.layout._replace(ratios=ratios))
+    ratios, dependent = zip(*(inference.weight_ratio(own) for own, _ in moments), strict=True)
+    layout = rows.layout._replace(ratios=ratios)
+    return replace(rows, ratios=ratios, dependent=dependent, heaviest=moments[0][1], layout=layout)
 
 
 def _weight_pass(partition: ScorePartition) -> tuple[FloatArray, float]:

@@ -227,7 +227,7 @@ class Audit:
         How many times as much rows of outcome 1 weigh as rows of outcome 0 with equal scores; 1 if weights do not depend on
         the outcome.
     weight_spread : float
-        Factor of the variances of segments with unequal weights, above 1 if weights depend on the outcome in some segments.
+        Largest factor of the variance of a level of one column, above 1 if weights depend on the outcome in some rows only.
     source : Source or None
         Where the rows came from, and the command that read them, if known.
     clusters, effective_clusters : int, float

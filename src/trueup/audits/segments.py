@@ -280,6 +280,7 @@ class AuditRows(ABC):
     max_result_bytes: float = math.inf  # of one pass
     max_held_rows: float = math.inf  # whose scores may be held at once
     ratios: tuple[float, ...] = ()  # of the weights of outcomes 1 and 0, per audited score
+    dependent: tuple[bool, ...] = ()  # whether weights depend on the outcome in another way, per audited score
     heaviest: float = 1.0  # the largest weight of a row
     score_edges: tuple[FloatArray, ...] = ()  # per audited score, edges of groups of similar scores; empty without clusters
 
@@ -311,15 +312,14 @@ class MemoryRows(AuditRows):
     ) -> MemoryRows:
         """Sort the rows of a table, with their segment ``codes``, by every audited score; ``ratio`` is None if unknown."""
         real, weighted = table.schema.task == "regression", table.weight is not None
-
-        codes = grid.encode(codes)
+        codes, dependent = grid.encode(codes), []
 
         def sort(p: FloatArray, y: FloatArray) -> SortedChunk:
-            rows = sort_rows(y, p, table.weight, real=real)
-            if weighted and not real and len(rows):
-                found = inference.weight_ratio(inference.weight_moments(rows)) if ratio is None else ratio
-                rows = replace(rows, ratio=found)
-            return SortedChunk(rows, reorder(rows.order), grid, threads)
+            rows, found = sort_rows(y, p, table.weight, real=real), (1.0 if ratio is None else ratio, False)
+            if weighted and not real and ratio is None and (rows.w != rows.w[:1]).any():
+                found = inference.weight_ratio(inference.weight_moments(rows))
+            dependent.append(found[1])
+            return SortedChunk(replace(rows, ratio=found[0]), reorder(rows.order), grid, threads)
 
         def reorder(order: IntArray) -> Int32Array:
             ordered = np.empty((len(codes), len(order)), np.int32)
@@ -342,7 +342,7 @@ class MemoryRows(AuditRows):
         return cls(
             targets=target_labels(table.schema), rows=len(table), real=real, weighted=weighted, chunks=chunks,
             clusters=clusters, score_edges=tuple(score_quartiles(chunk.rows.p) for chunk in clusters),
-            ratios=tuple(chunk.rows.ratio for chunk in chunks),
+            ratios=tuple(chunk.rows.ratio for chunk in chunks), dependent=tuple(dependent),
             heaviest=float(table.weight.max(initial=0.0)) if table.weight is not None else 1.0,
         )  # fmt: skip
 

@@ -218,7 +218,7 @@ def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
         lines.append(f"weights are associated with the outcome: {ratio}; p-values allow for that")
     if audit.weight_spread != 1:
         times = f"residuals vary up to {number(audit.weight_spread, 2)} times as much as expected"
-        lines.append(f"weights are associated with the outcome in some segments: {times}; p-values allow for that")
+        lines.append(f"weights are associated with the outcome in some rows only: {times}; p-values allow for that")
     lines += excluded_lines(audit)
     if audit.settings.adjust == "bh":
         lines.append(

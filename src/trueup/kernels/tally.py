@@ -20,7 +20,7 @@ from trueup.kernels.sorting import argsort
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray, UInt64Array
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray, UInt64Array
 
 
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
@@ -31,8 +31,8 @@ BINARY_COLUMNS, REAL_COLUMNS = 8, 20
 # squares), the step before it, the first one, and the number of steps; outcomes other than zero, and those expected.
 WITHIN, BETWEEN, COUNT, MEAN, SS, LAST_MEAN, LAST_VAR, FIRST_MEAN, FIRST_VAR, STEPS = range(8, 18)
 NONZERO, EXPECTED_NONZERO = 18, 19
-# Columns of the weight sums: w, w^2 and, for binary outcomes, (w (y - p))^2 and its square; columns of the curve sums.
-WEIGHT, WEIGHT2, SQUARES, FOURTHS = range(4)
+# Columns of the weight sums: w, w^2 and, for binary outcomes, powers 2, 3 and 4 of w (y - p); columns of the curve sums.
+WEIGHT, WEIGHT2, SQUARES, CUBES, FOURTHS = range(5)
 CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_RESIDUAL2 = range(6)
 
 
@@ -90,8 +90,8 @@ def advance(
 
     ``e`` is w (y - p). HIGH, LOW and RISE (the largest ascent) of the cumulative difference are updated with its value
     before each new ``step``, so that tied scores count as one; `close` adds the last value. ``w`` is None if every weight
-    is 1: the kernel is then compiled without the branch; else ``sums`` adds up w, w^2, e^2 and e^4. If rows of outcome 1
-    weigh ``ratio`` times as much as rows of outcome 0, variance and skewness are those of `null_rows`.
+    is 1: the kernel is then compiled without the branch; else ``sums`` adds up w, w^2, e^2, e^3 and e^4. If rows of
+    outcome 1 weigh ``ratio`` times as much as rows of outcome 0, variance and skewness are those of `null_rows`.
     """
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
@@ -108,6 +108,7 @@ def advance(
             sums[k, WEIGHT] += a
             sums[k, WEIGHT2] += a * a
             sums[k, SQUARES] += square
+            sums[k, CUBES] += square * e[i]
             sums[k, FOURTHS] += square * square
             if ratio != 1.0:
                 b = a / (1.0 + (ratio - 1.0) * (q + e[i] / a))
@@ -230,7 +231,7 @@ def cross_dense(
     """
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
     state = np.zeros((numbers.size + 1, BINARY_COLUMNS if real is None else REAL_COLUMNS))
-    sums = np.zeros((numbers.size + 1, 4))
+    sums = np.zeros((numbers.size + 1, 5))
     if numbers.size > 0:
         if real is None:
             advance(parent, code, width, slot, step, e, p, w, ratio, state, sums)
@@ -524,9 +525,14 @@ class Tally:
         return np.maximum(self.state[:, HIGH], -self.state[:, LOW])
 
     @property
+    def rises(self) -> BoolArray:
+        """Whether the smallest cumulative difference of each segment comes before the largest."""
+        return np.asarray(self.state[:, RISE] >= self.span * (1.0 - 1e-9))
+
+    @property
     def rise_ratio(self) -> FloatArray:
         """max(1, observed / expected) of each segment whose differences rise, else 1."""
-        rises = (self.state[:, RISE] >= self.span * (1.0 - 1e-9)) & (self.expected > 0)
+        rises = self.rises & (self.expected > 0)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(rises, np.maximum(1.0, 1.0 + self.residual / self.expected), 1.0)
 
@@ -572,7 +578,7 @@ class RunningTally:
         self.shape, self.cells, self.real = shape, cells, real
         self.rows = np.zeros(len(cells), np.int64)
         self.state = np.zeros((len(cells), REAL_COLUMNS if real else BINARY_COLUMNS))
-        self.weights = np.zeros((len(cells), 4))
+        self.weights = np.zeros((len(cells), 5))
 
     def advance(self, rows: SortedRows, parent: Int32Array, code: Int32Array, *, count: bool = True) -> None:
         """Add the rows of the next chunk to the state, and to the row counts if ``count``."""

@@ -138,44 +138,66 @@ def bennett_pvalues(span: FloatArray, variance: FloatArray, largest: FloatArray)
     return np.minimum(1.0, 4.0 * np.exp(-variance / largest**2 * ((1.0 + u) * np.log1p(u) - u)))
 
 
-OUTCOME_WEIGHTS = 1.5  # ratio of weights from which they are treated as depending on the outcome
+OUTCOME_WEIGHTS = 1.1  # ratio from which weights are modelled as depending on the outcome
 LOGIT_WIDTH, LOGIT_LIMIT = 0.25, 10.0  # of the score bins within which weights are compared
-Z_RATIO = 5.0
+EQUAL_LOGS = 0.01  # logarithms of weights that differ by less count as equal
+Z_RATIO, Z_DEPENDENCE = 5.0, 3.0  # standard errors
+BRIDGE = 2.0  # exceeded by a Brownian bridge with probability 0.0007
 
 
 def weight_moments(rows: SortedRows) -> FloatArray:
-    """Return sums over rows, by score bin, of the products of 1, y, logit p and ln w, (bins, 4, 4); they add over rows."""
-    p, w = rows.p, rows.w
-    y = p + rows.e / w
-    with np.errstate(divide="ignore"):
-        logit = np.clip(np.log(p) - np.log1p(-p), -LOGIT_LIMIT, LOGIT_LIMIT)
-    place = np.floor((logit + LOGIT_LIMIT) / LOGIT_WIDTH).astype(np.int64)
-    columns = (np.ones(len(p)), y, logit, np.log(w))
-    bins = int(2 * LOGIT_LIMIT / LOGIT_WIDTH) + 1
-    sums: FloatArray = np.stack(
-        [np.bincount(place, a * b, bins) for a in columns for b in columns], axis=1, dtype=np.float64
-    )
-    return sums.reshape(bins, 4, 4)
+    """Return sums over rows, by score bin, (bins, 17), which add over rows.
 
-
-def weight_ratio(moments: FloatArray) -> float:
-    """Return how many times as much rows of outcome 1 weigh as rows of outcome 0 with equal scores; 1 within noise.
-
-    By least squares of ln w on y and logit p within score bins; ``moments`` are those of `weight_moments`.
+    With l = ln w and x = logit p, less the lower end of the bin, they are sums of l^k for k = 0 to 4, of y l^k, and of y^2,
+    x, x^2, x y, x l, x y l and x l^2.
     """
-    rows = moments[:, 0, 0]
-    within = (moments - moments[:, :, :1] * moments[:, :1, :] / np.maximum(rows, 1.0)[:, None, None]).sum(axis=0)[1:, 1:]
-    (yy, yx, yl), (_, xx, xl), (*_, ll) = within
-    determinant = yy * xx - yx**2
-    if xx <= 1e-9 * rows.sum():  # one score per bin
-        yx, xl, xx, determinant = 0.0, 0.0, 1.0, yy
-    if determinant <= 1e-12 * yy * xx or yy <= 0:
-        return 1.0
-    slope = (xx * yl - yx * xl) / determinant
-    rest = max(ll - slope * yl - (yy * xl - yx * yl) / determinant * xl, 0.0)
-    error = math.sqrt(rest / max(rows.sum() - (rows > 0).sum() - 2, 1.0) * xx / determinant)
-    found = abs(slope) > math.log(OUTCOME_WEIGHTS) and abs(slope) > Z_RATIO * error
-    return math.exp(slope) if found else 1.0
+    p, w = rows.p, rows.w
+    y, logs = p + rows.e / w, np.log(w)
+    with np.errstate(divide="ignore"):
+        x = np.clip(np.log(p) - np.log1p(-p), -LOGIT_LIMIT, LOGIT_LIMIT)
+    place = np.floor((x + LOGIT_LIMIT) / LOGIT_WIDTH).astype(np.int64)
+    x += LOGIT_LIMIT - place * LOGIT_WIDTH
+    square = logs * logs
+    powers = [np.ones(len(p)), logs, square, square * logs, square * square]
+    columns = [*powers, *(y * power for power in powers), y * y, x, x * x, x * y, x * logs, x * y * logs, x * square]
+    bins = int(2 * LOGIT_LIMIT / LOGIT_WIDTH) + 1
+    return np.stack([np.bincount(place, column, bins) for column in columns], axis=1, dtype=np.float64)
+
+
+def weight_ratio(moments: FloatArray) -> tuple[float, bool]:
+    """Return how many times as much rows of outcome 1 weigh as rows of outcome 0 with equal scores, 1 within noise.
+
+    By least squares of ln w on y and logit p within score bins; ``moments`` are those of `weight_moments`. Also return
+    whether weights depend on the outcome in another way than by that ratio: by a ratio close to 1, by ratios that differ
+    between low and high scores, or because their spread differs, as where only some of the rows were sampled by outcome.
+    """
+    moments = moments[moments[:, 0] > 0]
+    n, l1, y1, yl, (y2, x1, x2, xy, xl, xyl, xll) = *moments.T[[0, 1, 5, 6]], moments.T[10:]
+    xx, yx = x2 - x1**2 / n, xy - x1 * y1 / n
+    # In each bin, y less its regression on x: no function of the score is related to it.
+    on_x = np.where(xx > 1e-9 * n, yx / np.maximum(xx, 1e-300), 0.0)
+    yy, yl = y2 - y1**2 / n - on_x * yx, yl - y1 * l1 / n - on_x * (xl - x1 * l1 / n)
+    if yy.sum() <= 1e-9 * n.sum():
+        return 1.0, False
+    slope = float(yl.sum() / yy.sum())
+    # Sums of r^k, y r^2 and x r^2 with r = ln w - slope y, less its mean in the bin, for outcomes of 0 and 1.
+    positive = _shifted(moments[:, 5:10], np.full(len(n), slope))
+    mean = (l1 - slope * y1) / n
+    r = _shifted(moments[:, :5] - moments[:, 5:10] + positive, mean).T
+    yr = _shifted(positive, mean)[:, 2]
+    xr = xll - 2 * slope * xyl - 2 * mean * xl + (slope**2 + 2 * slope * mean) * xy + mean**2 * x1
+    spread = yr - y1 * r[2] / n - on_x * (xr - x1 * r[2] / n)
+    noise = math.sqrt(np.sum(yy * np.maximum(r[2] / n, EQUAL_LOGS**2)))
+    z, drift = abs(yl.sum()) / noise, np.abs(np.cumsum(yl - slope * yy)).max() / noise
+    differ = abs(spread.sum()) / math.sqrt(np.sum(yy * np.maximum(r[4] / n - (r[2] / n) ** 2, EQUAL_LOGS**4)))
+    ratio = math.exp(slope) if abs(slope) > math.log(OUTCOME_WEIGHTS) and z > Z_RATIO else 1.0
+    return ratio, bool((ratio == 1 and z > Z_DEPENDENCE) or drift > BRIDGE or differ > Z_DEPENDENCE)
+
+
+def _shifted(powers: FloatArray, by: FloatArray) -> FloatArray:
+    """Return sums of (l - by)^k, given those of l^k, k = 0 to 4, in the columns of ``powers``."""
+    terms = [[math.comb(k, j) * powers[:, j] * (-by) ** (k - j) for j in range(k + 1)] for k in range(5)]
+    return np.stack([np.sum(term, axis=0) for term in terms], axis=1)
 
 
 def likely_root(squares: FloatArray | float, largest: FloatArray | float, failing: float) -> FloatArray:
