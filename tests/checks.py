@@ -27,7 +27,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import trueup as tu
 from frames import MAKERS
-from trueup.errors import ArgumentError, NotFittedError, OneClassWarning, TrueupError, UnseenWarning
+from trueup.errors import ArgumentError, ColumnError, NotFittedError, OneClassWarning, TrueupError, UnseenWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -292,10 +292,29 @@ def law_unseen_levels_score_as_missing(case):
     with pytest.warns(UnseenWarning, match="no value of column 'country' is known to the model"):
         predictions = fix.predict(unseen)
     assert same(predictions, fix.predict(missing))
-    row = {name: column[0] for name, column in data.items()}
+    row = _inputs_of_one(fix, data)
     absent = fix.predict_one({name: value for name, value in row.items() if name != "country"})
     assert np.array_equal(absent, fix.predict_one(row | {"country": "XX"}))
     assert np.array_equal(absent, fix.predict_one(row | {"country": None}))
+
+
+def _inputs_of_one(fix, data):
+    schema = fix.model_.schema
+    return {name: data[name][0] for name in (*schema.prediction, *(feature.name for feature in schema.features))}
+
+
+def law_a_key_that_is_no_column_is_an_error_if_a_feature_is_absent(case):
+    data, fix = rows(case.task), fitted(case)
+    row = _inputs_of_one(fix, data)
+    assert np.array_equal(fix.predict_one(row | {"contry": "BR"}), fix.predict_one(row))  # as a frame with more columns
+    misspelled = {"contry" if name == "country" else name: value for name, value in row.items()}
+    rule = r"the row has a key 'contry', which is not a column of the model, and no country\nhint: did you mean 'country'\?"
+    for call in (fix.predict_one, fix.model_.predict_one, fix.explain):
+        with pytest.raises(ColumnError, match=rule):
+            call(misspelled)
+    other = {name: value for name, value in row.items() if name != "country"} | {"zip": 1}
+    with pytest.raises(ColumnError, match=r"a key 'zip', .*and no country\nhint: leave such keys out"):
+        fix.predict_one(other)
 
 
 def law_rows_without_any_feature_are_scored(case):
@@ -551,6 +570,7 @@ law_the_unit_of_a_real_outcome_does_not_matter.for_tasks = ("regression",)
 # Laws of a parameter, for the calibrators that have it.
 for law, name in (
     (law_the_number_of_threads_does_not_matter, "threads"), (law_unseen_levels_score_as_missing, "features"),
+    (law_a_key_that_is_no_column_is_an_error_if_a_feature_is_absent, "features"),
     (law_uninformative_columns_do_no_harm, "features"), (law_no_features_are_enough, "features"),
     (law_a_prediction_that_is_also_a_feature_is_saved, "features"),
 ):  # fmt: skip

@@ -19,10 +19,12 @@ __all__ = [
     "FileError",
     "HardPredictionWarning",
     "IdentifierWarning",
+    "LeakageWarning",
     "LostWorkerError",
     "MissingPackageError",
     "NotFittedError",
     "OneClassWarning",
+    "ScoreColumnWarning",
     "ShiftWarning",
     "SoftOutcomeWarning",
     "TrainingRowsWarning",
@@ -157,3 +159,11 @@ class IdentifierWarning(TrueupWarning):
 
 class ClusterWarning(TrueupWarning):
     """A column identifies rows that belong together, and no cluster was given: p-values are too small."""
+
+
+class LeakageWarning(TrueupWarning):
+    """A column predicts the outcome almost perfectly, unlike the prediction: it may be known only after the outcome."""
+
+
+class ScoreColumnWarning(TrueupWarning):
+    """A column that was not named looks like another score of the same outcome, and is used as any other column."""

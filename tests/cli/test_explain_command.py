@@ -66,8 +66,12 @@ def test_text_values_are_converted_and_unused_columns_listed(workdir, capsys):
         json.loads(call(capsys, "explain", "binary.trueup", "--row", json.dumps(texts), "--json", "-")[1])["contributions"]
         == json.loads(plain)["contributions"]
     )
-    _, out, _ = call(capsys, "explain", "binary.trueup", "--row", '{"p": 0.2, "country": "BR", "age": null, "x": [1]}')
-    assert "not given, treated as missing: age, new, zip, day\nnot used by the model: x\n" in out
+    _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps({**ROW, "age": None, "x": [1]}))
+    assert "not given, treated as missing: age\nnot used by the model: x\n" in out
+    code, _, err = call(capsys, "explain", "binary.trueup", "--row", '{"p": 0.2, "contry": "BR"}')
+    assert code == 2
+    assert "the row has a key 'contry', which is not a column of the model, and no country, age" in err
+    assert "hint: did you mean 'country'?" in err
 
 
 def test_several_classes_and_amounts_are_explained(workdir, capsys):

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from trueup.calibrators.model import check_prediction
 from trueup.data.columns import encoder
-from trueup.data.frame import check_prediction, read_like
+from trueup.data.frame import read_like
 from trueup.data.table import Feature, Schema
 from trueup.errors import ColumnError, DataError, TrueupError
 

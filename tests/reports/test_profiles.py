@@ -537,7 +537,7 @@ def test_a_number_too_large_to_print_is_rejected_with_a_message(tmp_path, line, 
 @pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning")
 def test_a_decision_curve_without_events_has_a_readable_axis():
     data = lending() | {"outcome": np.zeros(4_000, int)}
-    _, section = build_sections(tu.audit(data, outcome="outcome", prediction="prediction"), "health")
+    _, section = build_sections(tu.audit(data, outcome="outcome", prediction="prediction", by=["region"]), "health")
     axis = section.plot["frame"].y_axis
     labels = [axis.label(tick) for tick in axis.ticks]
     assert "1.0" in labels

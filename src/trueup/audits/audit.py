@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from trueup.audits.segments import (
 )
 from trueup.audits.summary import LazySummary, summarise
 from trueup.cluster.partitions import PartitionedTable, open_partitions
-from trueup.data.columns import engine_of, open_source
+from trueup.data.columns import check_aligned, engine_of, open_source
 from trueup.data.frame import read
 from trueup.data.table import HELD_OUT_SUFFIX, Table, is_cross_fitted
 from trueup.errors import ArgumentError, SoftOutcomeWarning
@@ -36,7 +37,7 @@ from trueup.kernels.threads import Workers
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
 
 MAX_CELLS = 2_000_000
@@ -84,13 +85,14 @@ def audit(
         One row per prediction. For a NumPy array columns are positions.
     outcome : column name or array
         The observed outcome: 0/1, booleans, probabilities in [0, 1], or real numbers with ``task="regression"``. With
-        several prediction columns, the class.
+        several prediction columns, the class. Pandas objects must have the index of ``data``, here and in other roles.
     prediction : column name, or several
         The score. Several columns hold the probabilities of several classes: each class is audited, and the top label.
     by : column names, optional
-        Columns that define the segments; by default every column without another role. Texts, booleans and categories by
-        level, numbers by quantile bins, dates by calendar period; missing is a level of its own. Quantile bins of rows in
-        files or on a cluster are those of a random sample, where not all values fit in memory.
+        Columns that define the segments; by default every column without another role, with a warning of those that look
+        like other scores. Texts, booleans and categories by level, numbers by quantile bins, dates by calendar period;
+        missing is a level of its own. Quantile bins of rows in files or on a cluster are those of a random sample, where
+        not all values fit in memory.
     weight : column name or array, optional
         Importance weights. Rows of weight 0 are left out. Weights that depend on the outcome are recognised.
     sampling : mapping, optional
@@ -191,9 +193,11 @@ def audit(
         table = read(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task,
             categorical=categorical, unlabelled=unlabelled, classes=classes, cluster=cluster,  # type: ignore[arg-type]
-            check_identifiers=True,
+            check_columns=True,
         )  # fmt: skip
         warn_of_soft_outcomes(count_soft(table) if given_task == "auto" else 0, len(table), table.schema.outcome)
+        if isinstance(segments, Mapping):
+            check_aligned({"the data": data, **{f"segment {name!r}": mask for name, mask in segments.items()}})
     require_outcome(table.outcome)
     ratio = None
     if sampling is not None:

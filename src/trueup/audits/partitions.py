@@ -31,6 +31,8 @@ from trueup.audits.segments import (
 from trueup.audits.summary import row_digests
 from trueup.cluster.partitions import FramePartitions, PartitionedTable, ShuffledRecords
 from trueup.data.frame import RowSummary
+from trueup.data.leakage import warn_of_leakage
+from trueup.data.table import Table
 from trueup.errors import FileError
 from trueup.kernels.tally import cluster_rows, sort_rows
 from trueup.kernels.threads import Workers
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from trueup.audits.result import AuditSettings
     from trueup.audits.segments import SegmentGrid
     from trueup.data.bins import ColumnBinner
-    from trueup.data.table import Schema, Table
+    from trueup.data.table import Schema
 
 T = TypeVar("T")
 BYTES_PER_ROW = 120  # of a chunk in memory, and 12 more per column
@@ -57,6 +59,7 @@ MAX_HELD_ROWS = 20_000_000
 MAX_RESULT_BYTES = 32_000_000  # of one pass over a cluster: the driver may hold 16 results at once
 CLUSTER_PASSES = 4  # over the rows, unless there are many segments: shuffle, tallies, weights, curves
 NOISE_PASSES = 3  # more of them for real outcomes
+LEAKAGE_ROWS, MAX_LEAKAGE_VALUES = 20_000, 4_000_000  # of the sample on which warnings of leakage are decided
 MAX_OPEN_FILES = 256  # a process may often have no more than 1,024
 
 
@@ -184,11 +187,19 @@ class RowFacts:
     counts: list[IntArray]
     digests: tuple[int, ...]
     summary: RowSummary
+    samples: tuple[Table, ...]  # random rows of each partition
 
     def __add__(self, other: RowFacts) -> RowFacts:
         counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         digests = tuple((a + b) % 2**64 for a, b in zip(self.digests, other.digests, strict=True))
-        return RowFacts(self.schema, counts, digests, self.summary + other.summary)
+        return RowFacts(self.schema, counts, digests, self.summary + other.summary, self.samples + other.samples)
+
+    def sample(self) -> Table:
+        """Return the random rows of all partitions as one table, with their outcomes."""
+        tables = self.samples
+        columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].columns}
+        scores, outcomes = ([getattr(table, role) for table in tables] for role in ("prediction", "outcome"))
+        return Table(self.schema, columns, np.concatenate(scores), np.concatenate(outcomes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +212,7 @@ class RecordEncoder:
     first: tuple[int, ...]
     quartiles: tuple[FloatArray, ...] = ()  # of the scores of each target; empty without clusters
     cluster_partitions: int = 0  # of whole clusters, per target
+    sampled_share: float = 0.0  # of the rows, for `RowFacts.sample`
 
     @classmethod
     def of(cls, table: PartitionedTable, binners: Sequence[ColumnBinner], ranges: int) -> RecordEncoder:
@@ -214,11 +226,13 @@ class RecordEncoder:
             samples.insert(0, np.max([sample[: min(map(len, samples))] for sample in samples], axis=0))
         edges = tuple(score_edges(sample, ranges) for sample in samples)
         first = itertools.accumulate((len(own) + 1 for own in edges[:-1]), initial=0)
+        sampled = min(LEAKAGE_ROWS, MAX_LEAKAGE_VALUES // (len(binners) + len(samples)))
+        share = min(1.0, sampled / table.rows)
         fields = [("p", "f8"), ("y", "u1" if discrete else "f8"), *weight, *codes]
         if table.schema.cluster is None:
-            return cls(binners, np.dtype(fields), edges, tuple(first))
+            return cls(binners, np.dtype(fields), edges, tuple(first), sampled_share=share)
         quartiles = tuple(map(score_quartiles, samples))
-        return cls(binners, np.dtype([*fields, ("k", "u8")]), edges, tuple(first), quartiles, max(ranges, 1))
+        return cls(binners, np.dtype([*fields, ("k", "u8")]), edges, tuple(first), quartiles, max(ranges, 1), share)
 
     @property
     def score_partitions(self) -> int:
@@ -235,7 +249,7 @@ class RecordEncoder:
         """The number of partitions: score ranges of all audited scores and, with clusters, as many of whole clusters."""
         return self.score_partitions + len(self.quartiles) * self.cluster_partitions
 
-    def __call__(self, table: Table, _: int = 0, threads: int = 1) -> tuple[RowFacts, dict[int, bytes]]:
+    def __call__(self, table: Table, number: int = 0, threads: int = 1) -> tuple[RowFacts, dict[int, bytes]]:
         """Return facts about the rows of ``table``, and the bytes of their records by partition number."""
         codes = Workers(threads).map(lambda binner: binner.codes(table.columns[binner.name]), self.binners)
         counts = [
@@ -260,7 +274,8 @@ class RecordEncoder:
             if target == 0 and len(table):
                 w = np.ones(len(y)) if table.weight is None else table.weight
                 digests = row_digests(p, w * (y - p), w)
-        return RowFacts(table.schema, counts, digests, RowSummary().include(table)), moved
+        drawn = np.flatnonzero(np.random.default_rng(number).random(len(table)) < self.sampled_share)
+        return RowFacts(table.schema, counts, digests, RowSummary().include(table), (table.take(drawn),)), moved
 
 
 def score_edges(sample: FloatArray, ranges: int) -> FloatArray:
@@ -316,6 +331,7 @@ def partition_by_score(
     stack.enter_context(records)
     schema, count = facts.schema, facts.summary.rows
     facts.summary.check(schema)
+    warn_of_leakage(facts.sample(), default_features=table.roles.default_features, stacklevel=5)
     targets, real = target_labels(schema), schema.task == "regression"
     columns = SegmentColumns(tuple(binner.name for binner in binners), tuple(binner.labels for binner in binners))
     columns, grid = plan_grid(columns, facts.counts, len(binners), count, settings, len(targets))
@@ -339,8 +355,8 @@ def _spill(
     stack.callback(records.close)
     facts: RowFacts | None = None
     done = 0
-    for chunk in table.iter_tables():
-        more, moved = encoder(chunk, threads=workers.threads)
+    for number, chunk in enumerate(table.iter_tables()):
+        more, moved = encoder(chunk, number, workers.threads)
         facts = more if facts is None else facts + more
         records.write(moved)
         done += len(chunk) + chunk.unlabelled + chunk.weightless

@@ -155,7 +155,7 @@ def swap_regret(
     settings = SwapSettings(str(learner), int(levels), float(held_out), int(min_rows), float(alpha), int(random_state))
     table = read(
         data, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task, categorical=categorical,
-        unlabelled=unlabelled, cluster=cluster, check_identifiers=True,  # type: ignore[arg-type]
+        unlabelled=unlabelled, cluster=cluster, check_columns=True,  # type: ignore[arg-type]
     )  # fmt: skip
     require_outcome(table.outcome)
     if table.schema.task == "multiclass":

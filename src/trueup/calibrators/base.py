@@ -73,6 +73,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             files, a Spark DataFrame or a Dask DataFrame.
         y : array or column name
             The outcome, one value per row, or the name of a column of ``X``; data that is not in memory needs a name.
+            Pandas objects must have the index of ``X``.
         sample_weight : array or column name, optional
         cluster : array or column name, optional
             Identifies rows that belong together, such as the rows of one customer: held-out rows are whole clusters, and
@@ -89,7 +90,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             "task": self._task(), "categorical": self.categorical, "unlabelled": self.unlabelled, "classes": self.classes,
         }  # fmt: skip
         if self._check_engine(X) is None:
-            return self.fit_table(read(X, cluster=cluster, check_identifiers=True, **roles))
+            return self.fit_table(read(X, cluster=cluster, check_columns=True, **roles))
         with open_partitions(X, cluster=cluster, **roles) as partitions:
             self._fit_partitioned(partitions)
         return self
@@ -152,7 +153,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return self._fitted().predict(X)
 
     def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
-        """Return the corrected prediction of one ``row``, column names to values; an absent feature counts as missing."""
+        """Return the corrected prediction of one ``row``, column names to values; an absent feature counts as missing.
+
+        If a feature is absent, a key that is not a column of the fit is an error: it may be misspelled.
+        """
         return self._fitted().predict_one(row)
 
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:

@@ -18,14 +18,14 @@ import numpy as np
 from trueup._validate import check_integer
 from trueup.calibrators.explain import Explanation, RowExplanation, explain_change
 from trueup.calibrators.stopping import History, task_loss
-from trueup.data.columns import encoder, engine_of
-from trueup.data.frame import check_prediction, check_scores, read_like
-from trueup.errors import ArgumentError
+from trueup.data.columns import encoder, engine_of, find_similar_name
+from trueup.data.frame import LOGIT_HINT, MAX_VALUE, check_scores, read_like
+from trueup.errors import ArgumentError, ColumnError, DataError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray
-    from trueup.data.table import Schema, Table
+    from trueup.data.table import Schema, Table, Task
 
 
 CHANGE_TOLERANCE = 1e-6  # relative difference of two mean changes of the same rows: scores may have been rounded
@@ -280,7 +280,8 @@ class Model:
         Parameters
         ----------
         row : mapping
-            Column names to values; an absent feature counts as missing.
+            Column names to values; an absent feature counts as missing. If a feature is absent, a key that is not a column
+            of the fit is an error: it may be misspelled. A row with all features may have other keys, which are ignored.
 
         Returns
         -------
@@ -337,6 +338,10 @@ class Model:
     def _encoders(self) -> list[tuple[str, Callable[[Any], float]]]:
         return [(feature.name, encoder(feature)) for feature in self.schema.features]
 
+    @cached_property
+    def _inputs(self) -> tuple[str, ...]:
+        return (*self.schema.prediction, *(feature.name for feature in self.schema.features))
+
     def _encode(self, row: Mapping[str, Any]) -> tuple[list[float], list[float]]:
         """Return the features of one row (a level code or a number each) and its predictions; raise if they are invalid."""
         try:
@@ -346,8 +351,44 @@ class Model:
                 f"predict_one takes a mapping of names to values; got {type(row).__name__}",
                 hint="write it as predict_one({'p': 0.2, 'country': 'BR'}); predict takes frames",
             ) from None
+        if not all(map(row.__contains__, self._inputs)):
+            self._check_keys(row)
         task, names = self.schema.task, self.schema.prediction
         prediction = [check_prediction(get(name), name, task) for name in names]
         if task == "multiclass":
             check_scores(np.array([prediction]), tuple(str(index) for index in range(len(names))), task)
         return [encode(get(name)) for name, encode in self._encoders], prediction
+
+    def _check_keys(self, row: Mapping[str, Any]) -> None:
+        """Raise if a row that lacks a column of the model has a key that is not a column of the fit."""
+        known = {*self._inputs, self.schema.outcome, self.schema.weight}
+        unknown = [key for key in row.keys() if key not in known]  # noqa: SIM118  (pandas iterates over the values)
+        if not unknown:
+            return
+        absent = [name for name in self._inputs if name not in row]
+        suggested = ((key, find_similar_name(str(key), absent)) for key in unknown)
+        key, similar = next(((key, name) for key, name in suggested if name is not None), (unknown[0], None))
+        listed = ", ".join(absent[:SHOWN_FEATURES]) + (", ..." if len(absent) > SHOWN_FEATURES else "")
+        raise ColumnError(
+            f"the row has a key {key!r}, which is not a column of the model, and no {listed}",
+            hint=f"did you mean {similar!r}?" if similar else "leave such keys out; an absent feature counts as missing",
+        )
+
+
+def check_prediction(value: Any, name: str, task: Task) -> float:
+    """Return the prediction of one row; raise unless it is finite, and a probability unless the task is regression."""
+    try:
+        number = math.nan if isinstance(value, (str, bytes, np.ndarray, np.datetime64)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(
+            f"prediction {name!r} must be a finite number; got {value!r}", hint="every row needs the score to be corrected"
+        )
+    if task != "regression" and not 0.0 <= number <= 1.0:
+        raise DataError(f"prediction {name!r} must be a probability in [0, 1]; got {number:g}", hint=LOGIT_HINT)
+    if abs(number) > MAX_VALUE:
+        raise DataError(
+            f"prediction {name!r} must lie within {MAX_VALUE:g} of 0; got {number:g}", hint="measure it in a larger unit"
+        )
+    return number

@@ -24,6 +24,7 @@ from trueup.calibrators.crossfit import MarginCurve, ScoreReader
 from trueup.calibrators.curves.estimators import Platt
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.stopping import MIN_ROWS, scale_weights
+from trueup.data.columns import check_aligned
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, IdentifierWarning, TrueupWarning
 from trueup.kernels.trees import MIN_PROBABILITY
 
@@ -75,6 +76,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         """
         X, y, weight = self._check_data(X, y, sample_weight, params)
         y, outcome, reader = self._read_outcome(y, weight)
+        check_aligned({"X": X, "cluster": cluster})
         clusters = None if cluster is None else crossfit.read_clusters(cluster, len(y))
         fitted, rows, scores = self._cross_fit(X, y, weight, reader, params, clusters)
         curve, code = None, outcome[rows]
@@ -118,6 +120,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Any, AnyArray, FloatArray | None]:
         """Validate all arguments as scikit-learn does; return X unchanged, y as an array, and the weights or None."""
         _raise_for_params(params, self, "fit")
+        check_aligned({"X": X, "y": y, "sample_weight": sample_weight})
         crossfit.check_cv_parameter(self.cv)
         if isinstance(self.cv, str):
             if self.estimator is None:

@@ -22,7 +22,7 @@ from trueup.data.columns import open_mapping
 from trueup.data.frame import are_hard, as_numbers
 from trueup.data.scan import find_files
 from trueup.data.table import HELD_OUT_SUFFIX
-from trueup.errors import ArgumentError, FileError, TrainingRowsWarning
+from trueup.errors import ArgumentError, FileError, LeakageWarning, TrainingRowsWarning
 from trueup.metrics.backtesting import ScoreDistribution, sample_distribution
 from trueup.reports.profiles import Profile, load_profile
 
@@ -200,7 +200,9 @@ def _audit(
         if arguments.positive is not None and first.overall.observed == 0:
             raise io.no_positive_rows(arguments.positive, roles["outcome"])
         if other:
-            second = run_audit(scan, prediction=other, **roles)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", LeakageWarning)  # one is enough
+                second = run_audit(scan, prediction=other, **roles)
         audit_weighted = partial(weighted_audit, scan, prediction=prediction, **{**roles, "weight": exposure})
     else:
         make_table = rows.load([*prediction, *other], arguments.by, "segment column")
@@ -219,7 +221,9 @@ def _audit(
             second = run_audit(before)
             on_training_rows = fix is not None and _are_training_rows(fix, before, table)
     first = replace(first, cross_fitted=first.cross_fitted or f"{prediction[0]}{HELD_OUT_SUFFIX}" in rows.columns)
-    by_exposure = None if exposure is None else audit_weighted()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeakageWarning)
+        by_exposure = None if exposure is None else audit_weighted()
     return ScoreAudits(first, name, second, other_name, fix, on_training_rows, hard, reference, by_exposure)
 
 

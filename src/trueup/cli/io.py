@@ -116,24 +116,29 @@ class InputRows:
             roles["categorical"] = [name for name in roles["categorical"] if name in {*taken, *by}]
         needed, check = None if by is None else [*taken, *by], roles["cluster"] is None
         data = self.read(needed, roles["categorical"], roles["outcome"], identifiers=check)
-        if by is None and (exposure or getattr(self._arguments, "against", None)):  # none of them forms segments
-            by = _columns_without_role(data, taken)
 
         def make_table(prediction: list[str], weight: str | None = None) -> Table:
             is_first = prediction == predictions[: len(prediction)]  # of two that are compared: one warning is enough
             own = roles if weight is None else {**roles, "weight": weight}
-            return read(data, prediction=prediction, features=by, check_identifiers=is_first and weight is None, **own)
+            columns = data
+            if by is None:  # other predictions and weights form no segments
+                used = [own["outcome"], own["weight"], own["cluster"], *prediction]
+                names = _columns_without_role(data, [name for name in taken if name not in used])
+                columns = {name: data[name] for name in data if name in {*names, *used}}
+            check_columns = is_first and weight is None
+            return read(columns, prediction=prediction, features=by, check_columns=check_columns, **own)
 
         return make_table
 
     def scan(self, predictions: list[str], features: Sequence[str] | None, role: str) -> tuple[Scan, dict[str, Any]]:
         """Return a scan that reads the rows in chunks, and the roles of its columns except the prediction."""
         arguments, roles = self._arguments, self._find_roles(features, role)
-        if roles["by"] is None:
-            exposure = self.find_optional(getattr(arguments, "exposure", None), "exposure")
-            taken = [roles["outcome"], roles["weight"], roles["cluster"], exposure, *predictions]
-            roles["by"] = _columns_without_role(self.columns, taken)
-        roles["categorical"] = [name for name in roles["categorical"] if name in roles["by"]]
+        exposure = self.find_optional(getattr(arguments, "exposure", None), "exposure")
+        taken = [roles["outcome"], roles["weight"], roles["cluster"], exposure, *predictions]
+        segments = _columns_without_role(self.columns, taken) if roles["by"] is None else roles["by"]
+        roles["categorical"] = [name for name in roles["categorical"] if name in segments]
+        if exposure or getattr(arguments, "against", None):  # other predictions and weights form no segments
+            roles["by"] = segments
         sql = self._sql if arguments.positive is None else _positive_query(arguments, roles["outcome"])
         budget = {"memory": arguments.memory, "spill": arguments.spill, "threads": arguments.threads}
         return scan(self._paths, sql=sql, **budget), roles

@@ -7,16 +7,17 @@ import decimal
 import difflib
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import narwhals as nw
 import numpy as np
+from narwhals.dependencies import is_pandas_like_dataframe, is_pandas_like_series
 
 from trueup.data.scan import Scan
 from trueup.data.table import Feature, Kind, sort_levels
-from trueup.errors import ArgumentError, ColumnError
+from trueup.errors import ArgumentError, ColumnError, DataError
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array
@@ -251,10 +252,8 @@ class ColumnSource:
         if key in self.keys and not isinstance(key, bool):
             return key
         names = [str(known) for known in self.keys]
-        similar = [name for name in names if name.lower() == str(key).lower()]
-        similar = similar or difflib.get_close_matches(str(key), names, n=1, cutoff=0.6)
-        if similar:
-            hint = f"did you mean {similar[0]!r}?"
+        if (similar := find_similar_name(str(key), names)) is not None:
+            hint = f"did you mean {similar!r}?"
         elif self.by_position:
             hint = f"columns of an array are named by position, 0 to {len(self.keys) - 1}"
         else:
@@ -268,6 +267,12 @@ class ColumnSource:
             if key in columns[:index]:
                 raise ColumnError(f"column {self.label(key)!r} is named twice as {role}", hint="name each column once")
         return columns
+
+
+def find_similar_name(name: str, names: Sequence[str]) -> str | None:
+    """Return one of ``names`` that differs in case only, or the most similar one; None if none is similar."""
+    same = [known for known in names if known.lower() == name.lower()]
+    return next(iter(same or difflib.get_close_matches(name, names, n=1, cutoff=0.6)), None)
 
 
 def as_tuple(names: Any) -> tuple[Any, ...]:
@@ -302,6 +307,7 @@ def open_mapping(columns: Mapping[Any, Any]) -> ColumnSource:
             raise ColumnError(
                 f"column {key!r} must be an array; got {type(column).__name__}", hint="every array needs one entry per row"
             )
+    check_aligned({f"column {key!r}": column for key, column in columns.items()})
     lengths = {key: len(column) for key, column in columns.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{key!r} has {length}" for key, length in list(lengths.items())[:6])
@@ -411,6 +417,40 @@ def _texts(series: nw.Series[Any], name: str) -> RawColumn:
         codes = np.where(np.isin(codes, nulls), -1, codes) if nulls else codes
         return RawColumn("text", coded=encode_used_texts(codes, [str(text) for text in texts]))
     return from_objects(series.to_list(), name)
+
+
+def check_aligned(named: Mapping[str, Any]) -> None:
+    """Raise if two pandas objects of the same length have different indexes: their rows would be paired by position.
+
+    A value that is itself a mapping stands for its values. Lengths are compared elsewhere.
+    """
+    first: tuple[str, Any] | None = None
+    for name, index in _iter_indexes(named):
+        if first is None:
+            first = name, index
+        elif index is not first[1] and len(index) == len(first[1]) and not index.equals(first[1]):
+            raise _index_error(name, index, *first)
+
+
+def _iter_indexes(named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in named.items():
+        if isinstance(value, Mapping):
+            yield from _iter_indexes({f"{name}[{key!r}]": item for key, item in value.items()})
+        elif is_pandas_like_series(value) or is_pandas_like_dataframe(value):
+            yield name, value.index
+
+
+def _index_error(name: str, index: Any, first_name: str, first: Any) -> DataError:
+    pairs = zip(index.tolist(), first.tolist(), strict=True)
+    differing = [(row, own, other) for row, (own, other) in enumerate(pairs) if own != other and not own != own != other]
+    row, own, other = differing[0] if differing else (0, index[0], first[0])  # equal labels may differ in type
+    reordered = index.isin(first).all() and first.isin(index).all()
+    problem = f"the index of {first_name} in another order" if reordered else f"another index than {first_name}"
+    rows = f"{len(differing):,} such row{'s' if len(differing) > 1 else ''}"
+    return DataError(
+        f"{name} has {problem}: {own!r} instead of {other!r} at row {row} ({rows})",
+        hint="align it with .loc[frame.index], or pass .to_numpy() if the rows are in the same order",
+    )
 
 
 def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import warnings
@@ -19,7 +18,9 @@ from trueup.data.columns import (
     ColumnSource,
     RawColumn,
     as_tuple,
+    check_aligned,
     encode_used_texts,
+    find_similar_name,
     from_array,
     from_objects,
     from_values,
@@ -27,6 +28,7 @@ from trueup.data.columns import (
     read_known_feature,
     untyped_if_missing,
 )
+from trueup.data.leakage import warn_of_leakage
 from trueup.data.table import HELD_OUT_SUFFIX, Feature, Schema, Table, Task
 from trueup.errors import (
     ArgumentError,
@@ -476,7 +478,7 @@ def read(
     unlabelled: Unlabelled = "error",
     classes: Sequence[Any] | None = None,
     cluster: Any = None,
-    check_identifiers: bool = False,
+    check_columns: bool = False,
     schema: Schema | None = None,
     position: RowPosition | None = None,
 ) -> Table:
@@ -485,14 +487,16 @@ def read(
     Roles are column names (positions in an array, whose default prediction is column 0) or arrays of values. Several
     prediction columns are the probabilities of ``classes``; NO_PREDICTION stands for none. By default the features are all
     columns without a role; ``categorical`` names numbers to be read as categories. ``cluster`` identifies rows that belong
-    together; without it, ``check_identifiers`` warns of a column that does. With a ``schema``, its vocabularies are used,
-    and other levels are missing. A ``position`` means that these are only some of all rows: messages count rows from there,
-    and what only all rows can show is left to `RowSummary.check`.
+    together; ``check_columns`` warns of a column that does if there is none, and of columns that may leak the outcome. With
+    a ``schema``, its vocabularies are used, and other levels are missing. A ``position`` means that these are only some of
+    all rows: messages count rows from there, and what only all rows can show is left to `RowSummary.check`.
     """
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
     source = open_source(data)
     check_has_rows(source.rows)
+    roles = {"the outcome": outcome, "the prediction": prediction, "the weight": weight, "the cluster": cluster}
+    check_aligned({"the data": data, **roles})
     keys, labels, scores = _scores(source, prediction, position)
     y_key, y_name, y_raw = _role(source, outcome, "outcome", position)
     w_key, w_name, w_raw = _role(source, weight, "weight", position)
@@ -520,7 +524,9 @@ def read(
     table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out, clusters)
     if position is None:
         RowSummary().include(table).check(own_schema)
-    if check_identifiers and cluster is None and y is not None and resolved_task != "multiclass" and labels:
+    if check_columns and y is not None:
+        warn_of_leakage(table, default_features=features is None)
+    if check_columns and cluster is None and y is not None and resolved_task != "multiclass" and labels:
         warn_of_repeated_identifiers(table, source)
     return table
 
@@ -544,12 +550,12 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None) ->
 
     def fetch(name: str, role: str) -> RawColumn:
         if name not in keys:
-            similar = [key for key in keys if key.lower() == name.lower()]
+            similar = find_similar_name(name, list(keys))
             needed = [*schema.prediction, *(feature.name for feature in schema.features)]
             listed = ", ".join(needed[:12]) + (", ..." if len(needed) > 12 else "")
             raise ColumnError(
                 f"the data has no column {name!r}, which the model needs as {role}",
-                hint=f"did you mean {similar[0]!r}?" if similar else f"the model needs {listed}",
+                hint=f"did you mean {similar!r}?" if similar else f"the model needs {listed}",
             )
         return source.fetch(keys[name])
 
@@ -679,22 +685,3 @@ def find_scores(source: ColumnSource, prediction: Any) -> tuple[Hashable, ...]:
     if not keys:
         raise ArgumentError("an empty list of prediction columns", hint="name one column, or one per class")
     return keys
-
-
-def check_prediction(value: Any, name: str, task: Task) -> float:
-    """Return the prediction of one row; raise unless it is finite, and a probability unless the task is regression."""
-    try:
-        number = math.nan if isinstance(value, (str, bytes, np.ndarray, np.datetime64)) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise DataError(
-            f"prediction {name!r} must be a finite number; got {value!r}", hint="every row needs the score to be corrected"
-        )
-    if task != "regression" and not 0.0 <= number <= 1.0:
-        raise DataError(f"prediction {name!r} must be a probability in [0, 1]; got {number:g}", hint=LOGIT_HINT)
-    if abs(number) > MAX_VALUE:
-        raise DataError(
-            f"prediction {name!r} must lie within {MAX_VALUE:g} of 0; got {number:g}", hint="measure it in a larger unit"
-        )
-    return number

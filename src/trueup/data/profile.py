@@ -42,6 +42,7 @@ class Roles:
     unlabelled: Any = "error"
     classes: tuple[Any, ...] | None = None
     cluster: str | None = None
+    default_features: bool = False  # whether the features were not named
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -82,7 +83,10 @@ def assign_roles(
     as_categories = source.find_all(as_tuple(categorical), "categorical")
     chosen = tuple(map(str, frame.choose_features(source, features, scores, y, w, c)))
     class_tuple = None if classes is None else tuple(classes)
-    return Roles(y, scores, w, chosen, frozenset(map(str, as_categories)), resolved_task, unlabelled, class_tuple, c)
+    return Roles(
+        y, scores, w, chosen, frozenset(map(str, as_categories)), resolved_task, unlabelled, class_tuple, c,
+        default_features=features is None,
+    )  # fmt: skip
 
 
 def _check_name(given: Any, role: str) -> str:

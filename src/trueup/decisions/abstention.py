@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_number
-from trueup.data.columns import frame_like
+from trueup.data.columns import check_aligned, frame_like
 from trueup.data.frame import describe_rows
 from trueup.decisions.costs import ExpectedCost, expected_cost
 from trueup.decisions.evidence import Segments, Target, evidence_text, format_amount, has_weight, read_unlabelled
@@ -355,6 +355,8 @@ def read_answers(
     segments: Any = None,
 ) -> Answers:
     """Validate scores of one or several classes, and return the answer of each row; parameters as for `abstain`."""
+    named = {"p": p, "y": y, "predicted_class": predicted_class, "weight": weight, "segments": segments}
+    check_aligned(named)
     try:
         several = np.ndim(p) == 2
     except ValueError:  # lists of unequal length

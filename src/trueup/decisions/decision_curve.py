@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.columns import frame_like
+from trueup.data.columns import check_aligned, frame_like
 from trueup.decisions.clusters import check_effective_clusters, read_clusters, student_factor
 from trueup.decisions.costs import SegmentSums, compute_interval, describe_evidence, sum_segments
 from trueup.decisions.curves import upper_quantile
@@ -275,6 +275,7 @@ def decision_curve(
             parameter="target",
             settings={"target": "population"},
         )
+    check_aligned({"y": y, "predictions": named, "weight": weight, "segments": segments, "cluster": cluster})
     scores = {}
     for name, p in named.items():
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 import numpy as np
 
 from trueup._validate import check_choice, check_fraction
-from trueup.data.columns import from_array
+from trueup.data.columns import check_aligned, from_array
 from trueup.data.frame import MAX_WEIGHT, are_hard
 from trueup.decisions.clusters import check_effective_clusters, effective_clusters, likely_variance, read_clusters
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, NotFittedError, ShiftWarning
@@ -72,6 +72,7 @@ class UnlabelledRows(NamedTuple):
 
 def read_unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> UnlabelledRows:
     """Validate scores in [0, 1], weights and segments, and drop rows of weight 0."""
+    check_aligned({"p": p, "weight": weight, "segments": segments})
     rows = validate_scores(np.zeros(np.size(p)), p, weight)
     if weight is not None and not 1 / MAX_WEIGHT <= (most := validate_array(weight, "weight").max()) <= MAX_WEIGHT:
         raise DataError(f"weights are too far from 1 to be summed; the largest is {most:g}", hint="use another unit")
@@ -301,6 +302,7 @@ class Labelled:
     def __init__(
         self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None, *, cluster: Any = None
     ) -> None:
+        check_aligned({"y": y, "p": p, "weight": weight, "segments": segments, "cluster": cluster})
         # Copies: later changes to the caller's arrays must not change the evidence.
         self.rows: Scored = Scored(*(column.copy() for column in validate_scores(y, p, weight)))
         for column in self.rows:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_fraction, check_number
+from trueup.data.columns import check_aligned
 from trueup.data.frame import describe_rows
 from trueup.decisions.evidence import read_unlabelled
 from trueup.decisions.rules import ERRORS, as_actions
@@ -131,6 +132,7 @@ def omniloss(y: ArrayLike, t: ArrayLike, loss: Any) -> FloatArray:
     >>> omniloss([1, 1], [-1, 0.5], "hinge")
     array([2. , 0.5])
     """
+    check_aligned({"y": y, "t": t})
     outcomes, predictions = validate_array(y, "y"), validate_array(t, "t")
     if len(outcomes) != len(predictions):
         lengths = f"{len(outcomes)} and {len(predictions)}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 
 from trueup._validate import check_integer
-from trueup.data.columns import frame_like, to_jsonable
+from trueup.data.columns import check_aligned, frame_like, to_jsonable
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import tally as sums
 from trueup.kernels.tally import concatenate_tallies, sort_rows, tally_groups
@@ -101,6 +101,7 @@ def by_group(
         raise ArgumentError(
             f"measure must be a function; got {measure!r}", hint="pass metrics.ece, not its name", parameter="measure"
         )
+    check_aligned({"y": y, "p": p, "groups": groups, "weight": weight})
     ys, ps, labels = np.asarray(y), np.asarray(p), as_labels(groups)
     ws = np.ones(len(ys)) if weight is None and ys.ndim else np.asarray(weight)
     if not labels.shape[:1] == ws.shape == ys.shape[:1] == ps.shape[:1] or labels.ndim not in (1, 2):
@@ -194,6 +195,7 @@ def multicalibration_error(
     >>> multicalibration_error(y, p, [0, 0, 1, 1])
     <1.41 sigma in group 0 of 2 groups; 0.354 absolute>
     """
+    check_aligned({"y": y, "p": p, "groups": groups})
     names, indicators, codes = _read_groups(groups, len(np.atleast_1d(np.asarray(y))))
     data = validate_scores(y, p, weight)
     # Row numbers instead of scores: they come back for the rows that are kept.
@@ -261,6 +263,7 @@ def discretized_error(
     0.25
     """
     check_integer("m", m, 1, hint="10, 20, 50 or 100")
+    check_aligned({"y": y, "p": p, "groups": groups})
     names, indicators, codes = _read_groups(groups, len(np.atleast_1d(np.asarray(y))))
     validate_scores(y, p, weight)  # rounding would hide scores outside [0, 1]
     if indicators is None:
@@ -373,6 +376,7 @@ def discretize(f: ArrayLike, m: int) -> FloatArray:
 
 def _level_gaps(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
     """Return Pr[f = v] by level, shape (m,), and Pr[f = v] E[h (y - v) | f = v] by function and level, shape (q, m)."""
+    check_aligned({"y": y, "f": f, "h": h, "weight": weight})
     predicted = validate_array(f, "f")  # first, so that an error names f
     outcome, value, mass = validate_scores(y, predicted, weight, real=True)
     # An array keeps its own type: indicators stay at one byte per row.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from trueup.data.columns import check_aligned
 from trueup.data.frame import MAX_VALUE, MAX_WEIGHT, SUM_TOLERANCE, describe_rows
 from trueup.errors import DataError
 
@@ -71,6 +72,7 @@ def validate_scores(
 
 def validate_columns(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, largest: float = math.inf) -> Scored:
     """Validate finite y, p and weights of equal length, keeping rows of weight 0."""
+    check_aligned({"y": y, "p": p, "weight": weight})
     ys, ps = validate_array(y, "y", largest), validate_array(p, "p", largest)
     ws = np.ones(len(ys)) if weight is None else validate_array(weight, "weight")
     if not len(ys) == len(ps) == len(ws):
@@ -99,6 +101,7 @@ def validate_weights(w: FloatArray) -> FloatArray:
 
 def validate_class_scores(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Scored:
     """Validate class indices, scores of shape (n, k) and weights, and drop rows of weight 0."""
+    check_aligned({"y": y, "p": p, "weight": weight})
     matrix = as_floats(p, "p")
     if matrix.ndim != 2 or matrix.shape[1] < 2:
         hint = "for one score per row use ece"

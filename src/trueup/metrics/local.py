@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer, check_number
-from trueup.data.columns import frame_like
+from trueup.data.columns import check_aligned, frame_like
 from trueup.data.frame import MAX_VALUE
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.laplace import EXACT, Sums, as_bytes, sums
@@ -131,6 +131,7 @@ def read_neighbourhoods(
     if options.leave_one_out and options.query is not None:
         hint = "query points are not rows"
         raise ArgumentError("leave_one_out cannot be combined with query", hint=hint, parameter="leave_one_out")
+    check_aligned({"phi": phi, "confidence": confidence, "hit": hit, "weight": weight})
     p, y = _read_probabilities(confidence, "confidence"), _read_probabilities(hit, "hit")
     w = np.ones(len(p)) if weight is None else validate_array(weight, "weight")
     points = _read_points(phi, "phi", options.kernel)
@@ -573,6 +574,7 @@ def fit_features(
     [[-2.25, 0.0], [0.0, 0.0]]
     """
     check_choice("scaling", scaling, ("deviation", "range", "none"))
+    check_aligned({"X": X, "weight": weight})
     rows = validate_points(X, "X")
     if not len(rows):
         raise DataError("X has no rows", hint="a feature map is fitted on at least one row")

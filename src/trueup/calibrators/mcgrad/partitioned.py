@@ -24,6 +24,7 @@ from trueup.cluster.files import ScanPartitions
 from trueup.data.columns import engine_of
 from trueup.data.folds import assign_clusters_by_hash, assign_folds_by_hash, digest_rows, random_row_keys
 from trueup.data.frame import RowSummary
+from trueup.data.leakage import warn_of_leakage
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
 
@@ -118,6 +119,7 @@ def fit_partitioned(
         check_memory(partitions, rule)
         summary = summarise_partitions(partitions, int(calibrator.random_state))
     summary.rows.check(schema)
+    warn_of_leakage(summary.sample, default_features=partitions.roles.default_features, stacklevel=5)
     stopping.check_row_count(summary)
     sample, max_rounds = summary.sample, calibrator._max_rounds()
     validation = None
