@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence_decide import deciding
+from evidence_materiality import materiality
 from evidence_scale import scaling
 from page_sizing import sizing_page
 from pages import figures, held, table
@@ -653,7 +654,17 @@ def page() -> str:
         "Each section is measured by one command, on the machine named in the results. `bench/results/` has all figures.",
         "",
     ]
-    audits = [*false_alarms(), *power(), *validity(), *real_outcomes(), *clusters(), *speed(), *bounds(), *measures()]
+    audits = [
+        *false_alarms(),
+        *power(),
+        *validity(),
+        *real_outcomes(),
+        *clusters(),
+        *materiality(),
+        *speed(),
+        *bounds(),
+        *measures(),
+    ]
     fixes = [*fixing(), *fixing_speed(), *small_data(), *level_sets(), *depth_two(), *isotonic()]
     return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime(), *deciding(), *scaling()])
 

@@ -106,27 +106,25 @@ def exceeds_tolerance(
     with np.errstate(invalid="ignore"):
         ends = ratios * expected
         outside = (np.minimum(*ends) > high) | (np.maximum(*ends) < low)
-        allowed = tolerance.value * (np.abs(expected) if tolerance.relative else 1.0) * weight
-        span = np.maximum(tally.span - allowed, 0.0)
+        allowed = tolerance.value * (np.abs(expected) if tolerance.relative else np.ones(len(expected)))
+        span = np.maximum(tally.span - allowed * weight, 0.0)
         variance = (columns["ecce"] * weight / columns["sigma"]) ** 2  # with clusters, and the noise of real outcomes
     variance = np.where(np.isfinite(variance), variance, tally.state[:, sums.VARIANCE])
     if not tally.real:
         variance = np.maximum(variance, tally.weights[:, sums.SQUARES] / tally.rise_ratio)
-    factor = _variance_factor(tolerance, tally, variance)
+    factor = _variance_factor(tolerance, tally, variance, allowed)
     rise = np.where(tally.rises, span, 0.0)
     p = inference.segment_pvalues(span, rise, variance * factor, tally.state[:, sums.SKEW] * factor)
     return np.asarray(outside | (p <= levels))
 
 
-def _variance_factor(tolerance: Tolerance, tally: Tally, variance: FloatArray) -> FloatArray:
-    """Return how many times as large variances can be if means are higher than expected by the tolerance.
+def _variance_factor(tolerance: Tolerance, tally: Tally, variance: FloatArray, allowed: FloatArray) -> FloatArray:
+    """Return how many times as large variances can be if means differ by the tolerance, on average by ``allowed``.
 
-    Variances of probabilities are at most proportional to the mean, or rise by the tolerance times the squared weights;
-    those of amounts can rise with the square of the mean.
+    A probability that changes by d changes its variance p (1 - p) by at most d. Variances of amounts can rise with the
+    square of the mean.
     """
-    if tolerance.relative:
-        return np.full(len(variance), (1.0 + tolerance.value) ** (2.0 if tally.real else 1.0))
     if tally.real:
-        return np.ones(len(variance))
+        return np.full(len(variance), (1.0 + tolerance.value) ** 2 if tolerance.relative else 1.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(variance > 0, 1.0 + tolerance.value * tally.weights[:, sums.WEIGHT2] / variance, 1.0)
+        return np.where(variance > 0, 1.0 + allowed * tally.weights[:, sums.WEIGHT2] / variance, 1.0)
