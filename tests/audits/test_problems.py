@@ -132,3 +132,15 @@ def test_real_outcomes_and_classes_have_problems():
     several = tu.audit(data, outcome="y", prediction=["p0", "p1", "p2"], classes=[*"xyz"], by=["g"])
     assert several.problems
     assert all("g=c" in name for name in names(several)[:1])
+
+
+def test_findings_beyond_the_strongest_are_counted_as_not_examined(monkeypatch):
+    data = planted(30_000, 1, ({"a": "a1"}, 2.0))
+    before = tu.audit(data, **ROLES)
+    assert before.unexamined == 0
+    monkeypatch.setattr(module, "MAX_CANDIDATES", 3)
+    monkeypatch.setattr("trueup.audits.result.MAX_CANDIDATES", 3)
+    few = tu.audit(data, **ROLES)
+    assert few.unexamined == few.rejected - 3 > 0
+    assert sum(1 + len(problem.folded) for problem in few.problems) == 3
+    assert f"the strongest 3 of {few.rejected} findings" in repr(few)

@@ -14,7 +14,7 @@ import numpy as np
 from trueup.audits import materiality, text
 from trueup.audits.findings import RankedFindings, deviation
 from trueup.audits.materiality import Tolerance, adjusted_ratios
-from trueup.audits.problems import HeldRows, Problem, ProblemRanks
+from trueup.audits.problems import MAX_CANDIDATES, HeldRows, Problem, ProblemRanks
 from trueup.audits.segments import OVERALL
 from trueup.audits.summary import AuditSummary, LazySummary
 from trueup.data.columns import frame_like, to_jsonable
@@ -370,6 +370,11 @@ class Audit:
         if rank not in self.curves and self.held_rows is not None:
             return self.held_rows.curve(rank)
         return self.curves.get(rank)
+
+    @property
+    def unexamined(self) -> int:
+        """Number of significant findings that are too weak to be examined for `problems`, if there are very many."""
+        return max(0, self.rejected - MAX_CANDIDATES)
 
     @cached_property
     def problems(self) -> tuple[Problem, ...]:

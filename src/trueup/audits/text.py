@@ -202,6 +202,9 @@ def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
             f"{100 * (1 - audit.settings.alpha):g}% intervals hold for all segments at once; excess is the sum of "
             "observed minus expected outcomes"
         )
+    if audit.unexamined:
+        examined = f"{audit.rejected - audit.unexamined:,} of {audit.rejected:,}"
+        lines.append(f"distinct problems are those among the strongest {examined} findings")
     lines += noise_lines(audit) + cluster_lines(audit)
     if audit.thin and count_thin:
         has = " has" if audit.thin == 1 else "s have"

@@ -289,7 +289,7 @@ def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Expo
         count = len(audit.problems) - arguments.top
         if count > 0:
             below.append(f"{count:,} more problem{'' if count == 1 else 's'}: --top {len(audit.problems)}")
-        folded = audit.rejected - len(audit.problems)
+        folded = audit.rejected - len(audit.problems) - audit.unexamined
         listed = f"{folded:,} findings that these problems explain, and " if folded else ""
         below.append(f"{listed}all {len(audit):,} segments: -o segments.csv")
         styles = ["" if finding.state == NOT_DETECTED else STYLES[finding.state] for finding in worst]
