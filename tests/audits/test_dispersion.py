@@ -10,9 +10,11 @@ import pytest
 import trueup as tu
 import twins
 from trueup.audits import dispersion, text
+from trueup.audits.segments import SegmentBlock
 from trueup.data import chunks
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, DataError
+from trueup.kernels import tally as sums
 
 ROLES = {"outcome": "y", "prediction": "p", "task": "regression"}
 NOISE = {
@@ -69,12 +71,12 @@ def test_p_values_equal_their_definition(noise, weighted):
 
 def test_score_bins_with_few_outcomes_other_than_zero_are_merged():
     nonzero = np.array([4.0, 7, 0, 12, 3, 1, 2])
-    sums = np.column_stack([np.full(7, 100.0), nonzero, *np.zeros((3, 7))])
-    merged = dispersion.merge_bins(sums)
+    by_bin = np.column_stack([np.full(7, 100.0), nonzero, *np.zeros((3, 7))])
+    merged = dispersion.merge_bins(by_bin)
     assert merged[:, 0].tolist() == [200, 500]
     assert merged[:, 1].tolist() == [11, 18]
-    assert dispersion.merge_bins(sums[:2, :])[:, 1].tolist() == [11]
-    assert dispersion.merge_bins(sums[:1, :])[:, 1].tolist() == [4]
+    assert dispersion.merge_bins(by_bin[:2, :])[:, 1].tolist() == [11]
+    assert dispersion.merge_bins(by_bin[:1, :])[:, 1].tolist() == [4]
 
 
 def test_the_slope_of_the_variance_is_that_of_its_logarithm():
@@ -183,6 +185,27 @@ def test_non_zero_outcomes_are_counted_in_memory_and_in_files(tmp_path, monkeypa
     error = tu.audit(data | {"w": w, "y": data["y"] * np.where(data["g"] == 5, 2.0, 1.0)}, **roles).finding(0)
     assert error.segment == "g=5"
     assert error.p_adjusted == pytest.approx(error.p_value * 3 * 2 * 20)
+
+
+def test_segments_have_the_variance_that_the_zeros_of_their_combinations_imply():
+    def block(columns, codes, rows, expected, nonzero):
+        state = np.zeros((len(codes), sums.REAL_COLUMNS))
+        state[:, sums.VARIANCE], state[:, sums.EXPECTED], state[:, sums.NONZERO] = 10.0, expected, nonzero
+        state[:, sums.EXPECTED_NONZERO] = rows
+        tally = sums.Tally(np.array(rows), state, np.zeros((len(codes), 4)), real=True)
+        return SegmentBlock(columns, np.array(codes, np.int32).reshape(len(codes), -1), tally)
+
+    # Cells (0, 0) and (1, 0) have 1 and 4 outcomes of 100 other than zero and an expected sum of 200.
+    pairs = block((0, 1), [[0, 0], [0, 1], [1, 0]], [100, 100, 100], 200.0, [1, 100, 4])
+    blocks = [
+        block((), [[]], [300], 600.0, [105]), block((0,), [0, 1], [200, 100], 300.0, [101, 90]),
+        block((1,), [0, 1], [200, 100], 300.0, [105, 100]), pairs,
+    ]  # fmt: skip
+    dispersion.add_zero_variance(dispersion.PooledNoise(*np.zeros((3, 1))), blocks)
+    first, second = 200**2 / 100 * 99 / 2 - 10, 200**2 / 100 * 96 / 5 - 10
+    variances = [one.tally.state[:, sums.VARIANCE].tolist() for one in blocks]
+    added = [[first + second], [first, second], [first + second, 0.0], [0.0, 0.0, 0.0]]
+    assert variances == [pytest.approx([10 + more for more in own]) for own in added]
 
 
 def test_levels_of_mostly_zeros_raise_no_false_alarms():

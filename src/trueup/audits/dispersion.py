@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice, check_number
-from trueup.audits.segments import AuditRows, ScorePartition, SegmentGrid, SortedChunk, batches
+from trueup.audits.segments import AuditRows, ScorePartition, SegmentBlock, SegmentGrid, SortedChunk, batches
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
@@ -369,6 +369,31 @@ def _check_family(family: str, power: float, totals: FamilyTotals) -> None:
 def unexplained_zeros(nonzero: FloatArray, expected: FloatArray) -> BoolArray:
     """Return where significantly more outcomes are zero than at the same scores elsewhere."""
     return np.asarray((nonzero * MAX_ZERO_RATIO < expected) & (expected - nonzero > Z_ZEROS * np.sqrt(expected)))
+
+
+def add_zero_variance(noise: Noise, blocks: Sequence[SegmentBlock]) -> None:
+    """Add, in place, to segments that contain combinations with too few non-zero outcomes the variance these must have.
+
+    With k of n outcomes not zero, it is at least (sum w p)^2 / n (n - k) / (k + 1), as in `level_factors`. Of several
+    combinations of columns, the one that adds the most counts.
+    """
+    added = [np.zeros(len(block.tally)) for block in blocks]
+    for block in (block for block in blocks if len(block.columns) > 1):
+        few = np.flatnonzero(noise.few_nonzero(block.tally))
+        if not len(few):
+            continue
+        tally, codes = block.tally.take(few), block.codes[few]
+        nonzero, n = tally.state[:, sums.NONZERO], tally.rows
+        least = tally.expected**2 / n * (n - nonzero) / (nonzero + 1.0)
+        more = np.maximum(least - tally.state[:, sums.VARIANCE], 0.0)
+        for other, own in zip(blocks, added, strict=True):
+            if set(other.columns) < set(block.columns):
+                inside = codes[:, [block.columns.index(column) for column in other.columns]]
+                place = {tuple(code): at for at, code in enumerate(other.codes.tolist())}
+                total = np.bincount([place[tuple(code)] for code in inside.tolist()], more, len(own))
+                np.maximum(own, total, out=own)
+    for block, own in zip(blocks, added, strict=True):
+        block.tally.state[:, sums.VARIANCE] += own
 
 
 def difference_variance(tally: Tally) -> FloatArray:

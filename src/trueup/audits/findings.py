@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits.clusters import ClusterEffects, cluster_effects, inflate
+from trueup.audits.dispersion import add_zero_variance
 from trueup.audits.materiality import adjusted_ratios, exceeds_tolerance
 from trueup.audits.segments import AuditRows, MemoryRows, ScorePartition, SegmentBlock, SegmentFamily, SortedChunk, batches
 from trueup.errors import ArgumentError
@@ -80,6 +81,8 @@ def compute_findings(
         [testable_segments(family, block.tally, settings.min_rows) for family in families for block in family.blocks]
     )
     shares = alpha_shares(families, testable, grid)
+    if families[0].noise is not None:
+        add_zero_variance(families[0].noise, families[0].blocks)
     if any(rows.dependent) and settings.adjust == "max":
         reason = "draws outcomes that the weights do not depend on, and here they do"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
