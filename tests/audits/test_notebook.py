@@ -9,6 +9,7 @@ import re
 import numpy as np
 
 import trueup as tu
+from trueup.audits.text import html_page
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
 
@@ -34,14 +35,15 @@ class Closed(html.parser.HTMLParser):
         self.texts.append(data)
 
 
-def test_a_notebook_shows_the_verdict_and_the_worst_ten_segments():
-    audit = tu.audit(tu.simulate.lending(20_000, seed=1), by=["region", "product"], **ROLES)
+def test_a_notebook_shows_the_verdict_the_distinct_problems_and_all_rows():
+    audit = tu.audit(tu.simulate.lending(40_000, seed=0), by=["region", "product", "employment", "age"], **ROLES)
     shown = audit._repr_html_()
     texts = Closed(shown).texts
     assert texts[0] == audit.verdict
     names = re.findall(r"<bdi>(.*?)</bdi>", shown)
-    assert [html.unescape(name) for name in names] == [finding.segment for finding in audit.worst(10)]
-    assert shown.count("(rejected)") == audit.rejected == 6
+    assert [html.unescape(name) for name in names] == [problem.finding.segment for problem in audit.problems]
+    assert names[-1] == "all rows"  # one of the problems
+    assert shown.count("(rejected)") == len(audit.problems) == 5
 
 
 def test_names_are_escaped_in_a_notebook():
@@ -56,6 +58,5 @@ def test_names_are_escaped_in_a_notebook():
 
 
 def test_without_notes_there_is_no_empty_list():
-    audit = tu.audit(tu.simulate.lending(20_000, seed=1), by=["product"], **ROLES)
-    assert audit.miscalibrated
-    assert "<ul>" not in audit._repr_html_()
+    assert "<ul>" not in html_page("title", ("segment", "rows"), [("all rows", "10")], [False], [])
+    assert "<ul><li>a note</li></ul>" in html_page("title", ("segment", "rows"), [("all rows", "10")], [False], ["a note"])

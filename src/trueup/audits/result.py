@@ -360,7 +360,7 @@ class Audit:
     def finding(self, rank: int) -> Finding:
         """Return the finding at position ``rank``; 0 is the worst segment."""
         values = {name: column.item(rank) for name, column in self.columns.items()}
-        values |= {name: column.item(rank) for name, column in self._derived.items()}
+        values |= {name: column.item(rank) for name, column in self.derived.items()}
         depth = int((self.keys.columns[rank] >= 0).sum())
         remark, curve = self._note(values), self.curve(rank)
         return Finding(segment=self.keys.name(rank), depth=depth, note=remark, curve=curve, **values)
@@ -387,7 +387,7 @@ class Audit:
         return tuple(sorted(found, key=lambda problem: problem.finding.state != materiality.MATERIAL))
 
     @cached_property
-    def _derived(self) -> dict[str, AnyArray]:
+    def derived(self) -> dict[str, AnyArray]:
         """Columns of `to_frame` that are computed from others on first use."""
         bias, weight = self.columns["bias"], self.columns["weight"]
         low, high = adjusted_ratios(self.columns, self.sizes, self.levels, real=self.schema.task == "regression")
@@ -497,7 +497,7 @@ class Audit:
 
     def to_frame(self, like: Any = None) -> Any:
         """Return every segment as a frame of the library that ``like`` comes from, or as a dict of arrays."""
-        named = {"segment": self._names, "depth": self.keys.depth, **self.columns, **self._derived}
+        named = {"segment": self._names, "depth": self.keys.depth, **self.columns, **self.derived}
         return frame_like({name: named[name].copy() for name in self.column_names}, like)
 
     def to_dict(self, most: int | None = None) -> dict[str, Any]:

@@ -187,8 +187,11 @@ def headings(audit: Audit) -> tuple[str, ...]:
     return tuple(f"{100 * (1 - audit.settings.alpha):g}% interval" if "%" in name else name for name in HEADINGS)
 
 
-def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
-    """Return remarks that qualify the result: excluded rows, segments not tested (small ones if ``count_thin``), power."""
+def notes(audit: Audit, *, count_thin: bool = True, segments: str = "segments") -> list[str]:
+    """Return remarks that qualify the result: excluded rows, segments not tested (small ones if ``count_thin``), power.
+
+    ``segments`` is the word for segments.
+    """
     lines = [CROSS_FITTED] if audit.cross_fitted else []
     if audit.schema.task == "binary" and PERCENT_RATIOS[0] <= audit.overall.ratio <= PERCENT_RATIOS[1]:
         lines.append("observed is about a hundredth of expected: are the predictions percentages?")
@@ -199,7 +202,7 @@ def notes(audit: Audit, *, count_thin: bool = True) -> list[str]:
         lines.append(f"{shift} over all rows would have been found with 80% power")
     if audit.tested:
         lines.append(
-            f"{100 * (1 - audit.settings.alpha):g}% intervals hold for all segments at once; excess is the sum of "
+            f"{100 * (1 - audit.settings.alpha):g}% intervals hold for all {segments} at once; excess is the sum of "
             "observed minus expected outcomes"
         )
     if audit.unexamined:

@@ -347,10 +347,10 @@ def _csv_lines(named: Mapping[str, Audit]) -> Iterator[str]:
     names = max((audit.column_names for audit in named.values()), key=len)  # of all, if only some have clusters
     yield writer.writerow((*(["prediction"] if several else []), *names))
     for name, audit in named.items():
-        first = [_csv_value(name)] if several else []
+        first, values = [_csv_value(name)] if several else [], {**audit.columns, **audit.derived}
         for start in range(0, len(audit), CSV_BATCH):
             batch = slice(start, min(start + CSV_BATCH, len(audit)))
-            columns: dict[str, Any] = {key: column[batch].tolist() for key, column in audit.columns.items()}
+            columns: dict[str, Any] = {key: column[batch].tolist() for key, column in values.items()}
             columns["segment"] = map(audit.keys.name, range(batch.start, batch.stop))
             columns["depth"] = audit.keys.depth[batch].tolist()
             missing = [None] * (batch.stop - batch.start)

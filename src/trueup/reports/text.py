@@ -109,8 +109,8 @@ def summarize(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> str:
 
 
 def audit_notes(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]:
-    """Return the notes of an audit; the note on segments too small to test is worded in the terms of the vocabulary."""
-    lines = notes(audit, count_thin=False)
+    """Return the notes of an audit in the terms of the vocabulary."""
+    lines = notes(audit, count_thin=False, segments=vocabulary.segments)
     if audit.thin:
         verb = "has" if audit.thin == 1 else "have"
         lines.append(
