@@ -11,7 +11,8 @@ from trueup._validate import MAX_INTEGER, check_integer, check_number
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.mcgrad.cascade import Cascade
-from trueup.calibrators.mcgrad.estimator import CascadeGrower, check_growth
+from trueup.calibrators.mcgrad.estimator import check_growth
+from trueup.calibrators.mcgrad.grower import CascadeGrower
 from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, paired_gain
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trueup.learners.lightgbm import Loss
 
 
-THETA_BOUNDS = (0.5, 2.0)  # of the factor of a round
+THETA_BOUNDS = (0.02, 50.0)  # of the factor of a round
 # How many standard errors of the gain the first round, and a later one, must lower the held-out loss by: the first to do
 # no harm, a later one also because it makes the model larger and slower.
 FIRST_ROUND_ERRORS, LATER_ROUND_ERRORS = 1.5, 2.0
@@ -223,6 +223,31 @@ class Round:
 
 
 @dataclass(frozen=True)
+class CapacityTrial:
+    """A capacity of the trees that a fit compared with others on held-out rows, before the first round of trees.
+
+    Attributes
+    ----------
+    name : str
+        Such as "16 leaves".
+    trees : int
+        The number of trees with the lowest loss.
+    loss : float
+        Mean loss of the held-out rows, less what averaging the models of all folds is expected to gain.
+    difference, error : float
+        Difference of the loss to the lowest one, and its standard error.
+    chosen : bool
+    """
+
+    name: str
+    trees: int
+    loss: float
+    difference: float
+    error: float
+    chosen: bool
+
+
+@dataclass(frozen=True)
 class History:
     """The rounds of a fit, the number chosen, and the reason."""
 
@@ -231,6 +256,7 @@ class History:
     reason: str  # one sentence
     evaluated_on: str  # the rows of the losses: as `evaluation_rows` returns them, or "leave-one-out"
     measure: str  # "log loss" or "squared error"
+    capacities: tuple[CapacityTrial, ...] = ()  # that were compared, simplest first
 
     @classmethod
     def of(
@@ -277,12 +303,16 @@ class History:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain data."""
-        return {**asdict(self), "rounds": [asdict(round_) for round_ in self.rounds]}
+        return {
+            name: [asdict(item) for item in value] if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+        }
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> History:
         """Restore a history from what `to_dict` returned."""
-        fields = {**fields, "rounds": tuple(Round(**round_) for round_ in fields["rounds"])}
+        capacities = tuple(CapacityTrial(**trial) for trial in fields.get("capacities", ()))
+        fields = {**fields, "rounds": tuple(Round(**round_) for round_ in fields["rounds"]), "capacities": capacities}
         if "judged_by" in fields:  # its name in the first files
             fields["evaluated_on"] = fields.pop("judged_by")
         return cls(**fields)
@@ -316,16 +346,18 @@ def choose_rounds(
     on_improvement: Callable[[], None] | None = None,
     communicator: Communicator = SINGLE_PROCESS,
     cluster: IntArray | None = None,
+    is_line: Callable[[int], bool] | None = None,
 ) -> tuple[int, list[tuple[float, float, float]]]:
     """Return the last round that lowered the loss significantly (0: none), and (loss, gain, standard error) per round.
 
     ``losses`` yields the losses of the evaluation rows, of the base score and then after each round; the next item is
     requested only while the search goes on. The gain of a round is over the best round before it. ``lowest`` chooses the
     lowest loss, significant or not. ``on_improvement`` is called when a round is the best so far, before the next is
-    requested. All workers return the same. ``cluster`` has the number of the cluster of each evaluation row.
+    requested. All workers return the same. ``cluster`` has the number of the cluster of each evaluation row. ``is_line``
+    returns whether a round is a line, which a test has found to be needed: it is kept if it lowers the loss.
     """
     best: FloatArray | None = None
-    chosen, evaluations = 0, []
+    chosen, evaluations, errors = 0, [], FIRST_ROUND_ERRORS
     for number, current in enumerate(losses):
         loss = weighted_mean(current, weight, communicator)
         if best is None:
@@ -333,13 +365,14 @@ def choose_rounds(
             evaluations.append((loss, 0.0, 0.0))
             continue
         gain, error, rows = paired_gain(best - current, weight, communicator, cluster)
-        errors = LATER_ROUND_ERRORS if chosen else FIRST_ROUND_ERRORS
-        improved = gain > required_gain(errors, error, rows, evaluations[0][0])
+        line = is_line is not None and is_line(number)
+        improved = gain > (0.0 if line else required_gain(errors, error, rows, evaluations[0][0]))
         if lowest:
             improved = loss < evaluations[chosen][0] - LOSS_TOLERANCE * abs(evaluations[chosen][0])
         evaluations.append((loss, gain, error))
         if improved:
             best, chosen = current, number
+            errors = errors if line else LATER_ROUND_ERRORS
             if on_improvement is not None:
                 on_improvement()
         elif number - chosen >= patience:

@@ -81,6 +81,20 @@ def join_forests(forests: Sequence[Forest]) -> Forest:
     return Forest(**{name: np.concatenate([np.zeros(0, ARRAY_TYPES.get(name, np.int32)), *parts[name]]) for name in parts})
 
 
+def constant_forest(values: FloatArray) -> Forest:
+    """Return a forest of one leaf per output, which adds ``values`` to every row."""
+    outputs = np.arange(len(values), dtype=np.int32)
+    empty = {field.name: np.zeros(0, ARRAY_TYPES.get(field.name, np.int32)) for field in fields(Forest)}
+    return Forest(**{**empty, "root": ~outputs, "output": outputs, "value": np.asarray(values, np.float64)})
+
+
+def move_scores(forest: Forest, features: int, factor: float, added: FloatArray) -> Forest:
+    """Return a forest that tests the scores F as ``forest`` tests factor (F + added); ``features`` precede the scores."""
+    threshold, is_score = forest.threshold.copy(), forest.feature >= features
+    threshold[is_score] = threshold[is_score] / factor - added[forest.feature[is_score] - features]
+    return Forest(**{**forest.arrays(), "threshold": threshold})
+
+
 @dataclass(frozen=True, eq=False)
 class ForestBins:
     """Bins of each feature: ascending cuts of a number, or classes of categories.

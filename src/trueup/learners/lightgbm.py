@@ -1,14 +1,17 @@
 """Boosted trees by LightGBM, on features that are binned once. No other module imports lightgbm.
 
 Category codes are shifted by one on input, since LightGBM cannot isolate a code of -1; trees are returned as arrays of
-`trueup.kernels.trees.Forest`, in the codes of the Table.
+`trueup.kernels.trees.Forest`, in the codes of the Table. A `LevelColumn` is a number per level of a categorical feature, such
+as its frequency: a split on it is a set of levels, and is returned as such.
 """
 
 from __future__ import annotations
 
 import ctypes
+import difflib
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,21 +19,22 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle threads do not occup
 
 import lightgbm as lgb
 import numpy as np
-from lightgbm.basic import _LIB, _safe_call  # type: ignore[attr-defined]
+from lightgbm.basic import _LIB, _ConfigAliases, _safe_call  # type: ignore[attr-defined]
 
-from trueup.errors import TrueupError
+from trueup.errors import ArgumentError, TrueupError
 from trueup.kernels.trees import ARRAY_TYPES, MAX_DEPTH, Forest, join_forests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
 
 
+Dataset = lgb.Dataset
 Loss = Literal["log", "squared", "classes"]
 OBJECTIVES = {"log": "cross_entropy", "squared": "regression", "classes": "multiclass"}
 METRICS = {"log": "cross_entropy", "squared": "l2", "classes": "multi_logloss"}
-MAX_ONE_HOT = 100  # categories of at most this many levels are split one level against the rest: less noise, readable
+ONE_HOT = 1 << 30  # categories are split one level against the rest, whatever their number: less noise, readable
 SAMPLE_ROWS = 100_000  # bins are found from this many rows; more would cost memory and hardly change them
 BATCH_ROWS = 65_536  # rows read at a time
 NO_WEIGHT = 1e-30  # weight of a placeholder row: LightGBM accepts neither empty data nor weights that sum to 0
@@ -67,8 +71,7 @@ class GrowthParameters:
     """The parameters of LightGBM's trees, and of the search for their number.
 
     With several ``machines``, each process has some of the rows, and all grow the same trees, over the connections of
-    `connect_workers`. These are the trees of one process, except for categories of more than 100 levels: LightGBM then uses
-    the number of rows per level, which several machines estimate by shares of the hessians.
+    `connect_workers`. These are the trees of one process.
     """
 
     loss: Loss
@@ -79,29 +82,34 @@ class GrowthParameters:
     feature_fraction: float = 0.5
     l2: float = 1.0
     min_hessian: float = 5.0
-    monotone: bool = False  # no tree decreases in the prediction
+    min_rows: int = 1  # in a leaf
+    min_gain: float = 0.0  # of a split
+    subsample: float = 1.0  # share of the rows that each tree is grown on
+    monotone: tuple[int, ...] = ()  # 1, -1 or 0 per feature, then 1, -1 or 0 for the prediction; empty: no constraints
     bins: int = 63
     seed: int = 0
     trees: int = 100  # maximum of each model and round
     patience: int = 20  # number of trees without improvement after which a round stops growing
-    finer: float | None = None  # a lower learning rate that the first round also tries if few trees are enough
     threads: int = 1
     machines: int = 1
+    other: tuple[tuple[str, Any], ...] = ()  # further parameters of LightGBM, as pairs of name and value
 
-    def training_parameters(self, features: int) -> dict[str, Any]:
-        """Return the parameters of LightGBM for ``features`` features that follow the prediction columns."""
-        parameters = {
+    def training_parameters(self, columns: Sequence[int]) -> dict[str, Any]:
+        """Return the parameters of LightGBM; ``columns`` has the feature of each column, -1 for a prediction."""
+        parameters: dict[str, Any] = {
             "objective": OBJECTIVES[self.loss], "metric": METRICS[self.loss], "boost_from_average": False, "verbosity": -1,
             "max_depth": min(self.depth or MAX_DEPTH, MAX_DEPTH), "num_leaves": self.leaves,
             "learning_rate": self.learning_rate, "feature_fraction": self.feature_fraction, "lambda_l2": self.l2,
-            "min_sum_hessian_in_leaf": max(self.min_hessian, 1e-3), "min_data_in_leaf": 1, "max_cat_to_onehot": MAX_ONE_HOT,
-            "seed": self.seed, "deterministic": True, "force_col_wise": True,
-            **self.binning_parameters(),
+            "min_sum_hessian_in_leaf": max(self.min_hessian, 1e-3), "min_data_in_leaf": self.min_rows,
+            "min_gain_to_split": self.min_gain, "max_cat_to_onehot": ONE_HOT, "seed": self.seed, "deterministic": True,
+            "force_col_wise": True, **dict(self.other), **self.binning_parameters(),
         }  # fmt: skip
+        if self.subsample < 1:
+            parameters |= {"bagging_fraction": self.subsample, "bagging_freq": 1}
         if self.loss == "classes":
             parameters["num_class"] = self.outputs
-        if self.monotone:
-            parameters["monotone_constraints"] = [1] * self.outputs + [0] * features
+        if any(self.monotone):
+            parameters["monotone_constraints"] = [self.monotone[feature] for feature in columns]
         if self.machines > 1:
             parameters |= {"tree_learner": "data", "num_machines": self.machines, "pre_partition": True}
         return parameters
@@ -112,6 +120,48 @@ class GrowthParameters:
             "max_bin": self.bins, "feature_pre_filter": False, "enable_bundle": False, "verbosity": -1,
             "bin_construct_sample_cnt": SAMPLE_ROWS, "num_threads": self.threads,
         }  # fmt: skip
+
+
+# Parameters of LightGBM that are set by parameters of the calibrator, or must not be changed; with their aliases.
+OWN_PARAMETERS = {
+    "objective": "task", "metric": "task", "num_class": "classes", "boosting": None, "linear_tree": None, "tree_learner": None,
+    "num_leaves": "leaves", "max_depth": "depth", "learning_rate": "learning_rate", "num_iterations": "trees",
+    "feature_fraction": "feature_fraction", "lambda_l2": "l2", "min_sum_hessian_in_leaf": "min_hessian",
+    "min_data_in_leaf": "min_rows", "min_gain_to_split": "min_gain", "bagging_fraction": "subsample",
+    "bagging_freq": "subsample", "max_bin": "bins", "monotone_constraints": "monotone", "seed": "random_state",
+    "num_threads": "threads", "early_stopping_round": "stopping", "categorical_feature": "categorical",
+    "device_type": None, "num_machines": None, "machines": None, "deterministic": None, "force_col_wise": None,
+    "force_row_wise": None, "boost_from_average": None, "feature_pre_filter": None, "enable_bundle": None, "verbosity": None,
+    "bin_construct_sample_cnt": None, "max_cat_to_onehot": None, "pre_partition": None, "data_random_seed": "random_state",
+    "label_column": None, "weight_column": None, "group_column": None, "ignore_column": None, "init_score_file": None,
+    "input_model": None, "output_model": None, "config": None, "task": None, "data": None, "valid": None,
+    "forcedsplits_filename": None, "forcedbins_filename": None,
+}  # fmt: skip
+
+
+def check_other_parameters(given: Any) -> tuple[tuple[str, Any], ...]:
+    """Validate further parameters of LightGBM; return them as sorted pairs of name and value."""
+    if given is None:
+        return ()
+    hint = 'write it as lightgbm={"path_smooth": 1.0}'
+    if not isinstance(given, Mapping):
+        raise ArgumentError(f"lightgbm must be a mapping of parameters; got {given!r}", hint=hint, parameter="lightgbm")
+    aliases = {alias: name for name, own in _ConfigAliases._get_all_param_aliases().items() for alias in own}
+    for name, value in given.items():
+        plain = aliases.get(name)
+        if plain is None:
+            near = difflib.get_close_matches(str(name), aliases, n=1)
+            guess = f"did you mean {near[0]!r}?" if near else hint
+            raise ArgumentError(f"LightGBM has no parameter {name!r}", hint=guess, parameter="lightgbm")
+        if plain in OWN_PARAMETERS:
+            own = OWN_PARAMETERS[plain]
+            guess = f"use {own}= of the calibrator" if own else "leave it out"
+            raise ArgumentError(f"lightgbm must not set {name!r}", hint=guess, parameter="lightgbm")
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if not all(isinstance(item, (bool, int, float, str)) for item in items):
+            problem = f"lightgbm[{name!r}] must be a number, a text, True, False or a list of these; got {value!r}"
+            raise ArgumentError(problem, hint=hint, parameter="lightgbm")
+    return tuple(sorted((aliases[name], value) for name, value in given.items()))
 
 
 class _RowSequence(lgb.Sequence):
@@ -133,12 +183,27 @@ class _RowSequence(lgb.Sequence):
         return batch
 
 
+@dataclass(frozen=True, eq=False)
+class LevelColumn:
+    """A number for every level of a categorical feature, as a column that is computed in batches.
+
+    ``values`` has the number of a level at index code + 1; index 0 is for missing or unseen levels.
+    """
+
+    feature: int
+    codes: AnyArray
+    values: FloatArray
+
+    def __getitem__(self, rows: Any) -> FloatArray:
+        return np.asarray(self.values[np.asarray(self.codes[rows]) + 1])
+
+
 class BinnedDataset:
     """The features of all rows, binned once: one byte per value.
 
     Columns are float64 with NaN for missing, or int32 codes with -1 for missing, in memory or memory-mapped. Bins are
     those of ``reference``, so that all partitions of the rows are binned alike, or found from up to 100,000 of the rows.
-    Without rows, one row of missing values is a placeholder.
+    ``levels`` are further columns. Without rows, one row of missing values is a placeholder.
     """
 
     def __init__(
@@ -148,11 +213,14 @@ class BinnedDataset:
         growth: GrowthParameters,
         *,
         reference: BinnedDataset | None = None,
+        levels: Sequence[LevelColumn] = (),
     ) -> None:
-        self.columns = len(columns)
+        self.features, self.levels = len(columns), tuple(levels)
         self._dataset: lgb.Dataset | None = None
         if not columns:
             return
+        categorical = [*categorical, *(False for _ in levels)]
+        columns = [*columns, *levels]
         if not len(columns[0]):
             columns = [np.full(1, -1 if is_code else np.nan) for is_code in categorical]
         rows, parameters = _RowSequence(columns, categorical), growth.binning_parameters()
@@ -181,13 +249,14 @@ class BinnedDataset:
         *,
         sample: FloatArray | None = None,
     ) -> lgb.Dataset:
-        """Return a Dataset with the scores ``F`` as columns before the features, which are not binned again.
+        """Return a Dataset with the columns of ``F`` before the features, which are not binned again.
 
-        ``start`` are the initial scores of trees; ``sample``, scores of some rows, determines the bins of ``F`` if given.
+        ``F`` are scores, followed by columns that change with them, if any. ``start`` are the initial scores of trees;
+        ``sample``, these columns of some rows, determines the bins of ``F`` if given.
         """
         if not len(F):
             F, label, weight = np.zeros((1, F.shape[1])), np.zeros(1), np.full(1, NO_WEIGHT)
-            start = None if start is None else F
+            start = None if start is None else np.zeros((1, start.shape[1]))
         scores = None if start is None else start.ravel(order="F")
         parameters = growth.binning_parameters()
         like = None if sample is None else lgb.Dataset(sample, params=parameters).construct()
@@ -216,10 +285,11 @@ def _subset(data: lgb.Dataset, rows: IntArray) -> lgb.Dataset:
     return subset
 
 
-class TreeGrower:
-    """Grows trees on training rows and evaluates them on held-out rows of a Dataset of `BinnedDataset.with_prediction`.
+class FoldDataset:
+    """Training rows and held-out rows of a Dataset of `BinnedDataset.with_prediction`, for trees of any capacity.
 
-    ``train`` and ``valid`` are row indices; by default (None) all rows are trained on, and none are held out.
+    ``train`` and ``valid`` are row indices; by default (None) all rows are trained on, and none are held out. ``encodings``
+    are the level columns that follow the scores in the Dataset.
     """
 
     def __init__(
@@ -228,25 +298,36 @@ class TreeGrower:
         data: lgb.Dataset,
         train: IntArray | None,
         valid: IntArray | None,
-        growth: GrowthParameters,
+        encodings: Sequence[LevelColumn] = (),
     ) -> None:
-        self._outputs, self._features, self._distributed = growth.outputs, binned.columns, growth.machines > 1
+        self.features, self.encodings, self.counts = binned.features, tuple(encodings), binned.levels
+        self.training, self.valid = data, None
+        if train is not None and len(train):
+            self.training = _subset(data, train)
+        elif train is not None:  # another machine has all training rows
+            self.training = _subset(data, np.zeros(1, np.int64)).set_weight(np.full(1, NO_WEIGHT))
+        if valid is not None and len(valid):
+            self.valid = _subset(data, valid)
+
+    def origins(self, outputs: int) -> list[tuple[int, FloatArray | None]]:
+        """Return the feature of every column, and the values of its levels if it is a `LevelColumn`."""
+        scores, columns = range(self.features, self.features + outputs), range(self.features)
+        first, last = ([(level.feature, level.values) for level in levels] for levels in (self.encodings, self.counts))
+        return [*((score, None) for score in scores), *first, *((column, None) for column in columns), *last]
+
+
+class TreeGrower:
+    """Grows trees on the training rows of a fold, and evaluates them on its held-out rows."""
+
+    def __init__(self, data: FoldDataset, growth: GrowthParameters) -> None:
+        self._outputs, self._distributed = growth.outputs, growth.machines > 1
         self._counts = [0]  # trees (of each output) after each call for one
-        if train is None:
-            training = data
-        elif len(train):
-            training = _subset(data, train)
-        else:  # another machine has all training rows
-            training = _subset(data, np.zeros(1, np.int64)).set_weight(np.full(1, NO_WEIGHT))
-        self._booster = lgb.Booster(growth.training_parameters(binned.columns), training)
-        # A booster copies the scores it starts from, 8 bytes per row: they can be dropped.
-        if training is not data:
-            training.set_field("init_score", None)
-        self._evaluated = valid is not None and len(valid) > 0
-        if valid is not None and self._evaluated:
-            held_out = _subset(data, valid)
-            self._booster.add_valid(held_out, "valid")
-            held_out.set_field("init_score", None)
+        self._origins = data.origins(growth.outputs)
+        names = [-1 if feature >= data.features else feature for feature, _ in self._origins]
+        self._booster = lgb.Booster(growth.training_parameters(names), data.training)
+        self._evaluated = data.valid is not None
+        if data.valid is not None:
+            self._booster.add_valid(data.valid, "valid")
 
     def grow(self, trees: int) -> list[float]:
         """Grow this many more trees (of each output); return the mean loss of the held-out rows after each."""
@@ -268,16 +349,16 @@ class TreeGrower:
         if self._counts[trees] == 0:
             return join_forests([])
         text = self._booster.model_to_string(num_iteration=self._counts[trees])
-        return _parse_model(text, self._outputs, self._features, by_weight=self._distributed)
+        return _parse_model(text, self._outputs, self._origins, by_weight=self._distributed)
 
 
-def _parse_model(text: str, outputs: int, features: int, *, by_weight: bool) -> Forest:
+def _parse_model(text: str, outputs: int, origins: Sequence[tuple[int, FloatArray | None]], *, by_weight: bool) -> Forest:
     """Return the forest in the text of a model that LightGBM has just written; arguments as for `_parse_nodes`."""
     forests = []
     for index, block in enumerate(text.split("\nTree=")[1:]):
         lines = dict(line.split("=", 1) for line in block.split("\n\n", 1)[0].splitlines() if "=" in line)
         nodes = lines if int(lines["num_leaves"]) > 1 else {}
-        arrays = _parse_nodes(nodes, outputs, features, by_weight=by_weight)
+        arrays = _parse_nodes(nodes, origins, by_weight=by_weight)
         arrays["root"] = np.array([0 if len(arrays["feature"]) else ~0])
         arrays["output"] = np.array([index % outputs])
         arrays["value"] = _numbers(lines, "leaf_value", np.float64)
@@ -285,34 +366,55 @@ def _parse_model(text: str, outputs: int, features: int, *, by_weight: bool) -> 
     return join_forests(forests)
 
 
-def _parse_nodes(lines: dict[str, str], outputs: int, features: int, *, by_weight: bool) -> dict[str, AnyArray]:
-    """Return the nodes of one tree, features before ``outputs`` prediction columns; arrays are empty without lines.
+def _parse_nodes(
+    lines: dict[str, str], origins: Sequence[tuple[int, FloatArray | None]], *, by_weight: bool
+) -> dict[str, AnyArray]:
+    """Return the nodes of one tree; arrays are empty without lines.
+
+    ``origins`` has the feature of every column of LightGBM, and the values of its levels if it is a `LevelColumn`.
 
     Where a feature had no missing values in training, LightGBM would treat a missing value as 0; here it follows the branch
     that most training rows took. ``by_weight`` counts rows by their hessians, since LightGBM's own counts are wrong in
     trees grown by several machines.
     """
-    split_feature, decision = (_numbers(lines, name, np.int64) for name in ("split_feature", "decision_type"))
+    column, decision = (_numbers(lines, name, np.int64) for name in ("split_feature", "decision_type"))
     left, right = (_numbers(lines, name, np.int64) for name in ("left_child", "right_child"))
     threshold = _numbers(lines, "threshold", np.float64)
     categorical = decision & CATEGORICAL > 0
     names = ("internal_weight", "leaf_weight") if by_weight else ("internal_count", "leaf_count")
     mass = np.concatenate([_numbers(lines, name, np.float64) for name in names])
-    left_mass, right_mass = (mass[np.where(child >= 0, child, len(split_feature) + ~child)] for child in (left, right))
+    left_mass, right_mass = (mass[np.where(child >= 0, child, len(column) + ~child)] for child in (left, right))
     default_left = decision & DEFAULT_LEFT > 0
     missing_left = np.where((decision & MISSING_TYPE) == MISSING_NAN, default_left, left_mass >= right_mass)
     bounds = np.concatenate([[0], _numbers(lines, "cat_boundaries", np.int64)])
     which = np.where(categorical, threshold + 1, 0).astype(np.int64)
+    words = [_numbers(lines, "cat_threshold", np.uint32)]
+    words_at = np.where(categorical, bounds[which], -1)
+    words_in = np.where(categorical, bounds[np.minimum(which + 1, len(bounds) - 1)] - bounds[which], 0)
+    for node, origin in enumerate(column.tolist()):
+        values = origins[origin][1]
+        if values is not None:  # a threshold of a level column is a set of levels
+            words_at[node] = sum(map(len, words))
+            words.append(_pack_bits(values <= threshold[node]))
+            words_in[node], categorical[node] = len(words[-1]), True
+    feature = np.array([feature for feature, _ in origins])
     return {
-        "feature": np.where(split_feature < outputs, features + split_feature, split_feature - outputs),
+        "feature": feature[column],
         "threshold": np.where(categorical, 0.0, threshold),
         "left": left,
         "right": right,
         "missing_left": missing_left & ~categorical,
-        "words_at": np.where(categorical, bounds[which], -1),
-        "words_in": np.where(categorical, bounds[np.minimum(which + 1, len(bounds) - 1)] - bounds[which], 0),
-        "words": _numbers(lines, "cat_threshold", np.uint32),
+        "words_at": words_at,
+        "words_in": words_in,
+        "words": np.concatenate(words),
     }
+
+
+def _pack_bits(bits: BoolArray) -> AnyArray:
+    """Return bits as 32-bit words, the first bit in the lowest place of the first word."""
+    padded = np.zeros(-(-len(bits) // 32) * 32, bool)
+    padded[: len(bits)] = bits
+    return np.packbits(padded, bitorder="little").view("<u4").astype(np.uint32)
 
 
 def _numbers(lines: dict[str, str], name: str, dtype: Any) -> AnyArray:

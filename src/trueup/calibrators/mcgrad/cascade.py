@@ -34,7 +34,9 @@ from trueup.kernels.trees import (
     Forest,
     Stage,
     build,
+    constant_forest,
     join_forests,
+    move_scores,
     score,
 )
 
@@ -65,11 +67,19 @@ DIGEST_ROWS = 1 << 20  # rows hashed at a time
 
 @dataclass(frozen=True, eq=False)
 class CascadeRound:
-    """One round: a forest per cascade (each model of a cross-validation is one), and the factor theta that they share."""
+    """One round: a forest and a factor theta per cascade (each model of a cross-validation is one).
 
-    theta: float
+    A round without trees is a line: its forests add a constant.
+    """
+
+    thetas: tuple[float, ...]
     forests: tuple[Forest, ...]
     trees: int  # of each forest per output
+
+    @property
+    def is_line(self) -> bool:
+        """Return whether the round is a line, an intercept and a factor of the score."""
+        return self.trees == 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,15 +116,36 @@ class Cascade(Map):
 
     @cached_property
     def program(self) -> CascadeProgram:
-        """Compile the rounds to arrays for the scoring kernel; the forests of a single round are joined into one."""
-        if len(self.rounds) == 1:
-            only = self.rounds[0]
-            forest = join_forests(only.forests).scaled(1 / len(only.forests))
-            return build([Stage(0, only.theta, forest)], self.levels, self.outputs, 1, LINKS[self.link])
+        """Compile the rounds to arrays for the scoring kernel; rounds that can be joined into one forest are."""
+        joined = self._joined()
         stages = [
-            Stage(cascade, round_.theta, forest) for round_ in self.rounds for cascade, forest in enumerate(round_.forests)
+            Stage(cascade, theta, forest)
+            for round_ in self.rounds
+            for cascade, (theta, forest) in enumerate(zip(round_.thetas, round_.forests, strict=True))
         ]
-        return build(stages, self.levels, self.outputs, self.cascades, LINKS[self.link])
+        cascades = self.cascades if joined is None else 1
+        return build(stages if joined is None else [joined], self.levels, self.outputs, cascades, LINKS[self.link])
+
+    def _joined(self) -> Stage | None:
+        """Join all cascades into one stage if they have one round of trees, with equal factors; None if they differ more.
+
+        A line before it, F' = a (F + c), becomes part of the stage: trees test F' <= t where F <= t / a - c, and
+        theta (F' + trees) is theta a (F + c + trees / a); factors and intercepts are averaged over the cascades.
+        """
+        last = self.rounds[-1]
+        if len(self.rounds) > 2 or len(set(last.thetas)) > 1 or (len(self.rounds) == 2 and not self.rounds[0].is_line):
+            return None
+        if len(self.rounds) == 1 and not last.is_line:
+            return Stage(0, last.thetas[0], join_forests(last.forests).scaled(1 / self.cascades))
+        line, trees = self.rounds[0], self.rounds[-1].forests if len(self.rounds) == 2 else ()
+        slopes, theta = np.array(line.thetas), last.thetas[0] if trees else 1.0
+        constants = np.array([forest.value for forest in line.forests])
+        slope = float(slopes.mean())
+        moved = [move_scores(forest, len(self.levels), *of) for forest, *of in zip(trees, slopes, constants)]
+        intercept = constant_forest((slopes[:, None] * constants).mean(axis=0) / slope)
+        return Stage(
+            0, theta * slope, join_forests([intercept, *(forest.scaled(1 / (self.cascades * slope)) for forest in moved)])
+        )
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Return corrected predictions, (n,) or (n, outputs); ``columns`` are the features in the order of the schema."""
@@ -169,8 +200,8 @@ class Cascade(Map):
                     condition.sums[output] += leaf * weight
                     added[output] += leaf
                 unscaled = states[place] + added
-                rescaling += (step.theta - 1) * unscaled / len(step.forests)
-                states[place] = step.theta * unscaled
+                rescaling += (step.thetas[place] - 1) * unscaled / len(step.forests)
+                states[place] = step.thetas[place] * unscaled
             means.append(np.mean(states, axis=0))
         labels = schema.classes if self.outputs > 1 else ("",)
         contributions = []
@@ -179,7 +210,7 @@ class Cascade(Map):
             contributions += [
                 explain.Contribution(text, change, labels[output]) for output, change in condition.sums.items()
             ]
-        if any(step.theta != 1 for step in self.rounds):
+        if any(theta != 1 for step in self.rounds for theta in step.thetas):
             contributions += [
                 explain.Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)
             ]
@@ -299,7 +330,12 @@ def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], d
     sizes, blobs = pack_forests([forest for round_ in rounds for forest in round_.forests])
     size = iter(sizes)
     entries = [
-        {"theta": round_.theta, "trees": round_.trees, "forests": [next(size) for _ in round_.forests]} for round_ in rounds
+        {
+            "theta": round_.thetas[0] if len(set(round_.thetas)) == 1 else list(round_.thetas),
+            "trees": round_.trees,
+            "forests": [next(size) for _ in round_.forests],
+        }
+        for round_ in rounds
     ]
     return entries, blobs
 
@@ -317,11 +353,15 @@ def unpack_rounds(
     low, high = THETA_BOUNDS
     rounds: list[CascadeRound] = []
     for entry in entries:
-        theta = entry["theta"]
-        require(isinstance(theta, float) and low / high <= theta <= high / low, "the factor of a round is invalid")
         require(is_integer(entry["trees"]) and entry["trees"] >= 0 and len(entry["forests"]) >= 1, "a round is empty")
         require(not rounds or len(entry["forests"]) == len(rounds[0].forests), "rounds differ in their number of cascades")
-        rounds.append(CascadeRound(theta, tuple(next(forests) for _ in entry["forests"]), entry["trees"]))
+        own = tuple(next(forests) for _ in entry["forests"])
+        thetas = entry["theta"] if isinstance(entry["theta"], list) else [entry["theta"]] * len(own)
+        valid = len(thetas) == len(own) and all(isinstance(theta, float) and low <= theta <= high for theta in thetas)
+        require(valid, "the factor of a round is invalid")
+        is_constant = all(not len(forest.feature) and len(forest.root) == outputs for forest in own)
+        require(entry["trees"] > 0 or is_constant, "a line is invalid")
+        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"]))
     return tuple(rounds)
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult
 from trueup.calibrators.mcgrad.cascade import CascadeRound, fingerprint_table
-from trueup.calibrators.mcgrad.estimator import CascadeGrower, MCGrad
+from trueup.calibrators.mcgrad.estimator import MCGrad
+from trueup.calibrators.mcgrad.grower import CascadeGrower
 from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
 from trueup.cluster.files import ScanPartitions
 from trueup.data.columns import engine_of

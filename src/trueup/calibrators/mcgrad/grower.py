@@ -1,0 +1,475 @@
+"""Growth of cascades: rounds of boosted trees for all folds together, and the choice of their capacity.
+
+The rows may be distributed over several workers, each of which runs this code on its own rows: every sum over rows is an
+all-reduce, so that all workers take the same steps and hold the same trees in the end.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from trueup.calibrators import stopping
+from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound
+from trueup.calibrators.mcgrad.levels import LevelStatistics
+from trueup.calibrators.mcgrad.line import fit_lines, line_p_value
+from trueup.calibrators.stopping import CapacityTrial, Split, TaskLoss, hold_out_last
+from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
+from trueup.kernels.threads import Workers
+from trueup.kernels.trees import constant_forest
+from trueup.learners import lightgbm
+from trueup.learners.lightgbm import BinnedDataset, FoldDataset, GrowthParameters, TreeGrower
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup.data.table import Table
+    from trueup.kernels.trees import Forest
+
+TREES_PER_STEP = 5  # trees a fold grows at a time
+MAX_LEAD = 20  # trees by which a fold may be ahead of the others
+LINE_LEVEL = 0.015  # of the test that a line is needed
+TRIAL_FOLDS = 2  # folds on which capacities are compared
+TRIAL_WORK = 2.0  # how many times the work of the best capacity so far another one may take
+SIMPLER_ERRORS = 0.5  # the simplest capacity is chosen that is within this many standard errors of the best one
+
+
+@dataclass(eq=False)
+class CascadeGrower:
+    """Grows one cascade (a sequence of rounds of trees) per split, all splits together, round by round.
+
+    The table holds all rows of this worker, held-out rows included; it may be empty if other workers have rows. All workers
+    pass the same arguments except for rows and threads.
+    """
+
+    table: Table
+    loss: TaskLoss
+    splits: Sequence[Split]
+    growth: GrowthParameters
+    weight: FloatArray | None  # as returned by `scale_weights`
+    workers: Workers
+    progress: Callable[[int, int], None] | None = None  # called with trees of the round so far and at most
+    binned: BinnedDataset | None = None  # the features of the table, if they are binned already
+    capacities: Sequence[GrowthParameters] = ()  # simplest first: the first trees choose one, instead of ``growth``
+    line: bool = False  # whether the first round may be a line
+    rescale: bool = True  # whether a round ends with the best factor theta; if not, theta is 1
+    starts: Sequence[FloatArray] | None = None  # initial scores of each split, instead of the link of the prediction
+    communicator: Communicator = SINGLE_PROCESS
+    given: Sequence[CascadeRound] = ()  # rounds grown before on the same rows: `losses` applies them first
+    sample: Table | None = None  # rows that determine the bins, the same for all workers
+    on_round: Callable[[Sequence[CascadeRound]], None] | None = None  # called with all rounds so far after a new one
+    rounds: list[CascadeRound] = field(default_factory=list, init=False)
+    trials: tuple[CapacityTrial, ...] = field(default=(), init=False)
+    best: FloatArray | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        threads = self.workers.threads
+        distributed = self.communicator.size > 1  # then folds are grown in turn, so that all workers grow the same tree
+        lightgbm.connect_workers(self.communicator.addresses, self.communicator.rank)
+        # `silence` makes a Dataset, which LightGBM would synchronise with other workers; `connect_workers` has called it.
+        self._fold_workers = Workers(1) if distributed else Workers(threads, begin=lightgbm.silence)
+        self._fold_threads = threads if distributed else max(1, threads // len(self.splits))
+        self.y, self.levels = self.table.y, self.table.schema.levels
+        assert not distributed or self.sample is not None, "workers need a common sample to find bins from"
+        start = self.loss.apply_link(self.table.prediction)
+        self.F = [start] * len(self.splits) if self.starts is None else list(self.starts)
+        assert self.sample is None or self.starts is None, "a sample starts from its own predictions"
+        self.sample_F = None
+        if self.sample is not None:
+            self.sample_F = [self.loss.apply_link(self.sample.prediction)] * len(self.splits)
+        self.scale = 1.0
+        if self.loss.name == "squared":  # residuals are measured in their standard deviation, whatever their unit
+            spread = stopping.weighted_mean((self.y - start[:, 0]) ** 2, self.weight, self.communicator)
+            self.scale = float(np.sqrt(spread)) or 1.0
+        held_out = self.communicator.all_reduce_sum([sum(len(split.valid) for split in self.splits)])
+        self._has_held_out = bool(held_out[0])
+        self._levels = LevelStatistics.of(self.table, self.splits, self._residuals(start), self.communicator)
+        if self.binned is None:
+            categorical, growth = [level >= 0 for level in self.levels], replace(self.growth, threads=threads)
+            tables = [self.table] if self.sample is None else [self.sample, self.table]
+            for table in tables:  # the bins of the sample are those of the table
+                columns = _feature_columns(table)
+                counts = self._levels.count_columns(columns)
+                self.binned = BinnedDataset(columns, categorical, growth, reference=self.binned, levels=counts)
+
+    def _residuals(self, start: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+        """Return the residuals of the base score and their variances, times the weights; None for several outputs."""
+        if self.loss.name == "classes":
+            return None
+        w = np.ones(len(self.y)) if self.weight is None else self.weight
+        if self.loss.name == "squared":
+            return w * (self.y - start[:, 0]) / self.scale, w
+        p = expit(start[:, 0])
+        return w * (self.y - p), w * p * (1 - p)
+
+    @property
+    def evaluated_rows(self) -> IntArray:
+        """Return the indices of the held-out rows, split by split, as in `losses`; of all rows if none are held out."""
+        held_out = np.concatenate([split.valid for split in self.splits])
+        return held_out if self._has_held_out else np.arange(len(self.y))
+
+    def held_out_scores(self) -> FloatArray:
+        """Return link-scale scores of `evaluated_rows`; held-out rows are scored by the cascade not trained on them."""
+        if not self._has_held_out:
+            return self.F[0]
+        return np.concatenate([F[split.valid] for F, split in zip(self.F, self.splits, strict=True)])
+
+    def keep_best(self) -> None:
+        """Store the current scores of the evaluated rows in ``best``."""
+        self.best = self.held_out_scores()
+
+    def losses(self) -> Iterator[FloatArray]:
+        """Yield the losses of the evaluated rows: of the base score, then after each round, grown when requested."""
+        yield self._evaluate()
+        for round_ in self.given:
+            self._apply_round(round_)
+            yield self._evaluate()
+        while True:
+            self.grow()
+            if self.on_round is not None:
+                self.on_round(self.rounds)
+            yield self._evaluate()
+
+    def _evaluate(self) -> FloatArray:
+        return self.loss.per_row(self.y[self.evaluated_rows], self.held_out_scores())
+
+    def refit(self, kept: Sequence[CascadeRound]) -> tuple[CascadeRound, ...]:
+        """Grow a single cascade on all rows, with the numbers of rounds and trees and the factors of ``kept``."""
+        grower = replace(self, splits=hold_out_last(len(self.y)), binned=self.binned, given=(), capacities=())
+        for round_ in kept:
+            if round_.is_line:
+                grower._apply_round(grower._fit_line())
+            else:
+                grower.growth = replace(grower.growth, trees=round_.trees)
+                grower.grow(round_.thetas[0])
+        return tuple(grower.rounds)
+
+    def grow(self, theta: float | None = None) -> None:
+        """Grow one more round for all splits, with the factor ``theta``, by default the best on the evaluated rows."""
+        if self.line and not self.rounds and self._needs_line():
+            self._apply_round(self._fit_line())
+            return
+        trial = None
+        if len(self.capacities) > 1 and not any(not round_.is_line for round_ in self.rounds):
+            trial = self._choose_capacity()
+            self.growth = trial.growth
+        forests, trees = self._grow_forests(trial)
+        self._apply_round(CascadeRound(tuple(math.nan for _ in forests), forests, trees), theta)
+
+    # The linear round
+
+    def _needs_line(self) -> bool:
+        """Return whether a slope and an intercept would lower the loss, by a test at LINE_LEVEL on the training rows."""
+        rows = np.arange(len(self.y)) if self._has_held_out and len(self.splits) > 1 else self.splits[0].train
+        distributed = self.communicator.size > 1
+        number = stopping.cluster_buckets if distributed else stopping.cluster_numbers
+        cluster = number(self.table, rows)
+        count = stopping.CLUSTER_BUCKETS if distributed else 0
+        weight = None if self.weight is None else self.weight[rows]
+        p_value = line_p_value(self.loss, self.y[rows], self.F[0][rows], weight, cluster, self.communicator, count)
+        return p_value < LINE_LEVEL
+
+    def _fit_line(self) -> CascadeRound:
+        """Return a round that is a line, fitted on the training rows of each split."""
+        lines = fit_lines(self.loss, self.y, self.F[0], self.weight, self.splits, self.communicator)
+        forests = tuple(constant_forest(line.intercept / line.slope) for line in lines)
+        return CascadeRound(tuple(line.slope for line in lines), forests, 0)
+
+    # Rounds of trees
+
+    def _apply_round(self, round_: CascadeRound, theta: float | None = None) -> None:
+        """Add the forests of a round to the scores ``F`` of each split, multiply by its factors, and append the round.
+
+        Factors that are not known are ``theta``, or the best factor.
+        """
+        for fold, forest in enumerate(round_.forests):  # one fold at a time: each has a score for every row
+            self.F[fold] = self._add_forest(forest, self.F[fold], self.table)
+        if any(math.isnan(own) for own in round_.thetas):
+            if theta is None:
+                theta = self._best_theta() if self.rescale else 1.0
+            round_ = replace(round_, thetas=(theta,) * len(round_.forests))
+        for own, F in zip(round_.thetas, self.F, strict=True):
+            np.multiply(own, F, out=F)
+        if self.sample_F is not None:
+            assert self.sample is not None
+            added = [
+                self._add_forest(forest, F, self.sample) for forest, F in zip(round_.forests, self.sample_F, strict=True)
+            ]
+            self.sample_F = [own * F for own, F in zip(round_.thetas, added, strict=True)]
+        self.rounds.append(round_)
+
+    def _add_forest(self, forest: Forest, F: FloatArray, table: Table) -> FloatArray:
+        cascade = Cascade("identity", self.levels, F.shape[1], (CascadeRound((1.0,), (forest,), trees=1),))
+        return cascade.apply(table.columns.values(), F, self.workers)
+
+    def _best_theta(self) -> float:
+        """Return the factor of scores of lowest loss on the evaluated rows; on training rows, scores are overconfident."""
+        rows = self.evaluated_rows
+        weight = None if self.weight is None else self.weight[rows]
+        return self.loss.theta(self.y[rows], self.held_out_scores(), weight, self.communicator)
+
+    def _fold_growth(self, growth: GrowthParameters, fold: int) -> GrowthParameters:
+        return replace(growth, threads=self._fold_threads, machines=self.communicator.size, seed=growth.seed + fold)
+
+    def _fold_data(self, folds: Sequence[int]) -> list[FoldDataset]:
+        """Return the binned rows of some splits, with the scores so far."""
+        assert self.binned is not None
+        binned, columns = self.binned, _feature_columns(self.table)
+        encoded = bool(self._levels.encodings)
+        # All folds that start from the same score share its Dataset.
+        is_shared = not encoded and all(self.F[fold] is self.F[folds[0]] for fold in folds)
+        shared = self._dataset(folds[0], columns) if is_shared else None
+
+        def prepare(fold: int) -> FoldDataset:
+            data = self._dataset(fold, columns) if shared is None else shared
+            train, valid = self.splits[fold].train, self.splits[fold].valid
+            encodings = self._levels.residual_columns(columns, fold)
+            return FoldDataset(binned, data, None if len(train) == len(self.y) else train, valid, encodings)
+
+        return self._fold_workers.map(prepare, folds)
+
+    def _dataset(self, fold: int, columns: Sequence[AnyArray]) -> lightgbm.Dataset:
+        assert self.binned is not None
+        F = self.F[fold]
+        if self.loss.name == "squared":
+            # Labels are single precision inside LightGBM: the residual keeps its digits where the outcome would not.
+            label, start = (self.y - F[:, 0]) / self.scale, None
+        else:
+            label, start = self.y, F
+        changing = np.column_stack([F, *self._levels.encode_rows(columns, fold)]) if self._levels.encodings else F
+        sample = None
+        if self.sample_F is not None:
+            assert self.sample is not None
+            own = self._levels.residual_columns(_feature_columns(self.sample), fold)
+            sample = np.column_stack([self.sample_F[fold], *(column[:] for column in own)])
+        growth = self._fold_growth(self.growth, fold)
+        return self.binned.with_prediction(changing, label, self.weight, start, growth, sample=sample)
+
+    def _grow_forests(self, trial: _Trial | None = None) -> tuple[tuple[Forest, ...], int]:
+        """Grow one round; return a forest per split and the best number of trees.
+
+        ``trial`` has grown trees of some splits already.
+        """
+        growers = {} if trial is None else dict(trial.growers)
+        folds = [fold for fold in range(len(self.splits)) if fold not in growers]
+        data = self._fold_data(folds) if folds else []
+        for fold, own in zip(folds, data, strict=True):
+            growers[fold] = TreeGrower(own, self._fold_growth(self.growth, fold))
+        del data
+        search = self._grow_trees(growers, self.growth, {} if trial is None else trial.search.losses)
+        forests = tuple(growers[fold].forest(search.best).scaled(self.scale) for fold in range(len(self.splits)))
+        del growers, trial  # most of the memory of a fit
+        lightgbm.release_memory()
+        return forests, search.best
+
+    def _grow_trees(
+        self, growers: dict[int, TreeGrower], growth: GrowthParameters, known: dict[int, list[float]]
+    ) -> _TreeSearch:
+        """Grow trees until more of them no longer lower the held-out loss.
+
+        Each free thread takes the fold with the fewest trees; the result does not depend on which fold was ahead. ``known``
+        are the losses of trees that were grown before.
+        """
+        splits = {fold: self.splits[fold] for fold in growers}
+        mass = {f: float(len(s.valid) if self.weight is None else self.weight[s.valid].sum()) for f, s in splits.items()}
+        if not self._has_held_out:
+            search = _TreeSearch(mass, growth, known)
+            self._fold_workers.map(partial(TreeGrower.grow, trees=growth.trees), list(growers.values()))
+            search.best = growth.trees
+            return search
+        if self.communicator.size > 1:
+            return self._grow_trees_distributed(growers, growth, known, mass)
+        search = _TreeSearch(mass, growth, known)
+        running: dict[Future[list[float]], int] = {}
+        with ThreadPoolExecutor(min(self.workers.threads, len(growers)), initializer=lightgbm.silence) as pool:
+            while not search.finished():
+                for fold in search.next_folds(set(running.values()), self.workers.threads - len(running)):
+                    count = min(TREES_PER_STEP, growth.trees - len(search.losses[fold]))
+                    running[pool.submit(growers[fold].grow, count)] = fold
+                if not running:
+                    break
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    search.losses[running.pop(done)] += done.result()
+                if self.progress is not None:
+                    self.progress(search.seen, growth.trees)
+            for done, fold in running.items():
+                search.losses[fold] += done.result()
+        return search
+
+    def _grow_trees_distributed(
+        self, growers: dict[int, TreeGrower], growth: GrowthParameters, known: dict[int, list[float]],
+        local_mass: dict[int, float],
+    ) -> _TreeSearch:  # fmt: skip
+        """Grow as `_grow_trees` does, some trees per fold in turn; ``local_mass`` is the held-out weight here, per fold."""
+        folds = list(growers)
+        local = np.array([local_mass[fold] for fold in folds])
+        mass = np.asarray(self.communicator.all_reduce_sum(local))
+        search = _TreeSearch(dict(zip(folds, mass.tolist(), strict=True)), growth, known)
+        while not search.finished():
+            behind = min(map(len, search.losses.values()))
+            count = min(TREES_PER_STEP, growth.trees - behind)
+            for index, fold in enumerate(folds):
+                if len(search.losses[fold]) > behind:
+                    continue
+                losses = np.array(growers[fold].grow(count) or [0.0] * count)  # 0 without held-out rows
+                sums = np.asarray(self.communicator.all_reduce_sum(local[index] * losses))
+                search.losses[fold] += (sums / (mass[index] or 1.0)).tolist()
+            if self.progress is not None:
+                self.progress(search.seen, growth.trees)
+        return search
+
+    # Capacity
+
+    def _choose_capacity(self) -> _Trial:
+        """Compare capacities on the first folds, and return the trial of the one to use for all.
+
+        From a capacity in the middle the search moves to the next simpler or larger one while that is better; then the
+        simplest is chosen that is within SIMPLER_ERRORS standard errors of the best.
+        """
+        folds = list(range(min(TRIAL_FOLDS, len(self.splits))))
+        data = self._fold_data(folds)
+        middle = len(self.capacities) // 2
+        trials = {middle: self._run_trial(self.capacities[middle], folds, data, math.inf)}
+        best = middle
+        for step in (-1, 1):
+            at = middle + step
+            while 0 <= at < len(self.capacities):
+                trials[at] = self._run_trial(self.capacities[at], folds, data, TRIAL_WORK * trials[best].work)
+                difference, error = self._compare(trials[at], trials[best])
+                if difference < 0:
+                    best = at
+                elif step > 0 or difference > SIMPLER_ERRORS * error:
+                    break
+                at += step
+            if best < middle:
+                break
+        compared = {at: self._compare(trial, trials[best]) for at, trial in sorted(trials.items())}
+        chosen = min(at for at, (difference, error) in compared.items() if difference <= SIMPLER_ERRORS * error)
+        self.trials = tuple(
+            CapacityTrial(
+                describe_capacity(self.capacities[at]), trials[at].search.best, trials[at].loss, *own, at == chosen
+            )
+            for at, own in compared.items()
+        )
+        return trials[chosen]
+
+    def _run_trial(
+        self, growth: GrowthParameters, folds: Sequence[int], data: Sequence[FoldDataset], limit: float
+    ) -> _Trial:
+        """Grow trees of a capacity on some folds, with at most about ``limit`` of work, and evaluate them."""
+        cost = math.log2(growth.leaves)  # of a tree: each row takes part in this many levels of splits
+        most = int(min(growth.trees, max(limit / cost, growth.patience)))
+        growers = {fold: TreeGrower(own, self._fold_growth(growth, fold)) for fold, own in zip(folds, data, strict=True)}
+        search = self._grow_trees(growers, replace(growth, trees=most), {})
+        forests = [growers[fold].forest(search.best).scaled(self.scale) for fold in folds]
+        rows = [self.splits[fold].valid for fold in folds]
+        scores = [self._score(*of) for of in zip(forests, folds, rows, strict=True)]
+        losses = np.concatenate([self.loss.per_row(self.y[own], F) for own, F in zip(rows, scores, strict=True)])
+        averaging = 0.0
+        if len(folds) < len(self.splits):  # the other models were not grown; rows of the next fold were used by all these
+            common = self.splits[len(folds)].valid
+            scores = [self._score(forest, fold, common) for forest, fold in zip(forests, folds, strict=True)]
+            averaging = self._averaging_gain(scores, common)
+        return _Trial(growth, growers, search, np.concatenate(rows), losses, averaging, cost * search.seen)
+
+    def _score(self, forest: Forest, fold: int, rows: IntArray) -> FloatArray:
+        """Return the scores of some rows after the trees of ``forest`` are added to those of a split."""
+        return self._add_forest(forest, self.F[fold][rows], self.table.take(rows))
+
+    def _averaging_gain(self, scores: Sequence[FloatArray], rows: IntArray) -> float:
+        """Return by how much the mean of the models of all splits has a lower expected loss than one of them.
+
+        The ``scores`` are those of several models on rows that they were trained on: their variance times half the second
+        derivative of the loss (the ambiguity of Krogh & Vedelsby 1995), less the share of it that the mean has, too.
+        """
+        F = np.stack(scores)
+        variance = F.var(axis=0, ddof=1)
+        weight = None if self.weight is None else self.weight[rows]
+        if self.loss.name == "squared":
+            gain = variance[:, 0]
+        elif self.loss.name == "log":
+            p = expit(F.mean(axis=0)[:, 0])
+            gain = 0.5 * p * (1 - p) * variance[:, 0]
+        else:
+            p = softmax(F.mean(axis=0), axis=1)
+            centred = F - F.mean(axis=0)
+            gain = 0.5 * ((p * variance).sum(axis=1) - ((p * centred).sum(axis=2) ** 2).sum(axis=0) / (len(F) - 1))
+        return (1 - 1 / len(self.splits)) * stopping.weighted_mean(gain, weight, self.communicator)
+
+    def _compare(self, trial: _Trial, best: _Trial) -> tuple[float, float]:
+        """Return the loss of a capacity minus that of the best one, and its standard error."""
+        if trial is best:
+            return 0.0, 0.0
+        rows, table = trial.rows, self.table
+        weight = None if table.weight is None else table.weight[rows]
+        buckets = self.communicator.size > 1
+        cluster = (stopping.cluster_buckets if buckets else stopping.cluster_numbers)(table, rows)
+        difference, error, _ = stopping.paired_gain(trial.losses - best.losses, weight, self.communicator, cluster)
+        return difference - trial.averaging + best.averaging, error
+
+
+@dataclass(eq=False)
+class _Trial:
+    """Trees of one capacity on some folds."""
+
+    growth: GrowthParameters
+    growers: dict[int, TreeGrower]
+    search: _TreeSearch
+    rows: IntArray  # held-out rows
+    losses: FloatArray  # their losses
+    averaging: float  # by how much the mean of all models is better than one of them
+    work: float
+
+    @property
+    def loss(self) -> float:
+        """Return the lowest mean loss of the held-out rows, less the gain of averaging."""
+        return self.search.lowest - self.averaging
+
+
+class _TreeSearch:
+    """The losses of some folds after each tree, and the number of trees that is best for these folds together.
+
+    ``known`` are losses of trees that were grown before.
+    """
+
+    def __init__(self, mass: dict[int, float], growth: GrowthParameters, known: dict[int, list[float]]) -> None:
+        self.mass, self.growth = mass, growth
+        self.losses = {fold: list(known.get(fold, ())) for fold in mass}
+        self.seen, self.best, self.lowest = 0, 0, np.inf
+
+    def next_folds(self, running: set[int], free: int) -> list[int]:
+        """Return at most ``free`` folds to grow next, not ``running``, fewest trees first, none MAX_LEAD trees ahead."""
+        grown = {fold: len(losses) for fold, losses in self.losses.items()}
+        most = min(self.growth.trees, min(grown.values()) + MAX_LEAD)
+        waiting = sorted((count, fold) for fold, count in grown.items() if fold not in running and count < most)
+        return [fold for _, fold in waiting[:free]]
+
+    def finished(self) -> bool:
+        """Update the best number of trees from the losses that all folds have; return whether the search is over."""
+        weights = list(self.mass.values())
+        while self.seen < min(map(len, self.losses.values())):
+            loss = float(np.average([losses[self.seen] for losses in self.losses.values()], weights=weights))
+            self.seen += 1
+            if loss < self.lowest - stopping.LOSS_TOLERANCE * abs(self.lowest) or self.best == 0:
+                self.best, self.lowest = self.seen, loss
+            if self.seen - self.best >= self.growth.patience:
+                return True
+        return self.seen >= self.growth.trees
+
+
+def describe_capacity(growth: GrowthParameters) -> str:
+    """Return the capacity of trees as text: "depth 2 (tables)" or "16 leaves"."""
+    if growth.depth == 2:
+        return "depth 2 (tables)"
+    return f"{growth.leaves} leaves" + ("" if growth.depth is None else f", depth {growth.depth}")
+
+
+def _feature_columns(table: Table) -> list[AnyArray]:
+    return [table.columns[feature.name] for feature in table.schema.features]
