@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 THETA_BOUNDS = (0.02, 50.0)  # of the factor of a round
-# How many standard errors of the gain the first round, and a later one, must lower the held-out loss by: the first to do
-# no harm, a later one also because it makes the model larger and slower.
-FIRST_ROUND_ERRORS, LATER_ROUND_ERRORS = 1.5, 2.0
+# How many standard errors of the gain a round must lower the held-out loss by: the first one to do no harm; the first one
+# after a line less, since scores are changed anyway; a later one more, because it makes the model larger and slower.
+FIRST_ROUND_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_ERRORS = 1.5, 1.0, 2.0
 SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the required gain is twice as large
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible
 LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ with the number of threads
@@ -372,7 +372,7 @@ def choose_rounds(
         evaluations.append((loss, gain, error))
         if improved:
             best, chosen = current, number
-            errors = errors if line else LATER_ROUND_ERRORS
+            errors = AFTER_LINE_ERRORS if line else LATER_ROUND_ERRORS
             if on_improvement is not None:
                 on_improvement()
         elif number - chosen >= patience:

@@ -165,7 +165,7 @@ class MCGrad(SegmentCalibrator):
             checkpoint = self._checkpoint(growth, {**fingerprint_table(rows), "training rows": len(table)})
         grower = CascadeGrower(
             rows, task_loss(table.schema.task), splits, growth, stopping.scale_weights(rows.weight, len(table)),
-            Workers(self.threads), progress, capacities=self._capacities(growth, len(table)), line=self.stopping is not None,
+            Workers(self.threads), progress, capacities=self._capacities(growth, len(table)), line=self.stopping is not None, averaged=self._is_averaged(),
             given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
         )  # fmt: skip
         evaluated, most = grower.evaluated_rows, self._max_rounds()
@@ -226,6 +226,9 @@ class MCGrad(SegmentCalibrator):
             kept = refit(kept)
         return Cascade(loss.link, schema.levels, len(schema.prediction), kept), history
 
+    def _is_averaged(self) -> bool:
+        return isinstance(self.stopping, CrossValidation) and not self.stopping.refit
+
     def _max_rounds(self) -> int:
         return self.rounds or (FIXED_ROUNDS if self.stopping is None else MAX_ROUNDS)
 
@@ -235,8 +238,7 @@ class MCGrad(SegmentCalibrator):
         self._check_parameters(outputs)
         depth = 2 if self.depth == "auto" and self.leaves is None else None if self.depth == "auto" else self.depth
         leaves = self.leaves or (5 if depth is None else 2 ** min(depth, 12))
-        averaged = isinstance(self.stopping, CrossValidation) and not self.stopping.refit
-        rate = self.learning_rate or (_averaged_rate(leaves) if averaged else SINGLE_RATE)
+        rate = self.learning_rate or (_averaged_rate(leaves) if self._is_averaged() else SINGLE_RATE)
         return GrowthParameters(
             task_loss(schema.task).name, outputs, depth, leaves, rate, self.feature_fraction, self.l2, self.min_hessian,
             self.min_rows, self.min_gain, self.subsample, self._monotone(schema), self.bins, int(self.random_state),

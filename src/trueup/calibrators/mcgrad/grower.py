@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 TREES_PER_STEP = 5  # trees a fold grows at a time
 MAX_LEAD = 20  # trees by which a fold may be ahead of the others
-LINE_LEVEL = 0.015  # of the test that a line is needed
+LINE_LEVEL = 0.01  # of the test that a line is needed
 TRIAL_FOLDS = 2  # folds on which capacities are compared
 TRIAL_WORK = 2.0  # how many times the work of the best capacity so far another one may take
 SIMPLER_ERRORS = 0.5  # the simplest capacity is chosen that is within this many standard errors of the best one
@@ -59,6 +59,7 @@ class CascadeGrower:
     binned: BinnedDataset | None = None  # the features of the table, if they are binned already
     capacities: Sequence[GrowthParameters] = ()  # simplest first: the first trees choose one, instead of ``growth``
     line: bool = False  # whether the first round may be a line
+    averaged: bool = False  # whether the models of all splits will be averaged
     rescale: bool = True  # whether a round ends with the best factor theta; if not, theta is 1
     starts: Sequence[FloatArray] | None = None  # initial scores of each split, instead of the link of the prediction
     communicator: Communicator = SINGLE_PROCESS
@@ -139,6 +140,26 @@ class CascadeGrower:
 
     def _evaluate(self) -> FloatArray:
         return self.loss.per_row(self.y[self.evaluated_rows], self.held_out_scores())
+
+    def _averaging_gains(self, scores: Sequence[FloatArray]) -> FloatArray:
+        """Return by how much the mean of the models of all splits has a lower expected loss than one of them, per row.
+
+        The ``scores`` are those of several models on rows that they were trained on: half the second derivative of the loss
+        times their variance (the ambiguity of Krogh & Vedelsby 1995), less the share of it that the mean keeps.
+        """
+        F = np.stack(scores)
+        mean = F.mean(axis=0)
+        variance = F.var(axis=0, ddof=1)
+        if self.loss.name == "squared":
+            gains = variance[:, 0]
+        elif self.loss.name == "log":
+            p = expit(mean[:, 0])
+            gains = 0.5 * p * (1 - p) * variance[:, 0]
+        else:
+            p = softmax(mean, axis=1)
+            along = ((p * (F - mean)).sum(axis=2) ** 2).sum(axis=0) / (len(F) - 1)
+            gains = 0.5 * ((p * variance).sum(axis=1) - along)
+        return np.asarray((1 - 1 / len(self.splits)) * gains)
 
     def refit(self, kept: Sequence[CascadeRound]) -> tuple[CascadeRound, ...]:
         """Grow a single cascade on all rows, with the numbers of rounds and trees and the factors of ``kept``."""
@@ -373,35 +394,18 @@ class CascadeGrower:
         scores = [self._score(*of) for of in zip(forests, folds, rows, strict=True)]
         losses = np.concatenate([self.loss.per_row(self.y[own], F) for own, F in zip(rows, scores, strict=True)])
         averaging = 0.0
-        if len(folds) < len(self.splits):  # the other models were not grown; rows of the next fold were used by all these
+        if self.averaged and len(folds) < len(
+            self.splits
+        ):  # the other models were not grown; rows of the next fold were used by all these
             common = self.splits[len(folds)].valid
             scores = [self._score(forest, fold, common) for forest, fold in zip(forests, folds, strict=True)]
-            averaging = self._averaging_gain(scores, common)
+            weight = None if self.weight is None else self.weight[common]
+            averaging = stopping.weighted_mean(self._averaging_gains(scores), weight, self.communicator)
         return _Trial(growth, growers, search, np.concatenate(rows), losses, averaging, cost * search.seen)
 
     def _score(self, forest: Forest, fold: int, rows: IntArray) -> FloatArray:
         """Return the scores of some rows after the trees of ``forest`` are added to those of a split."""
         return self._add_forest(forest, self.F[fold][rows], self.table.take(rows))
-
-    def _averaging_gain(self, scores: Sequence[FloatArray], rows: IntArray) -> float:
-        """Return by how much the mean of the models of all splits has a lower expected loss than one of them.
-
-        The ``scores`` are those of several models on rows that they were trained on: their variance times half the second
-        derivative of the loss (the ambiguity of Krogh & Vedelsby 1995), less the share of it that the mean has, too.
-        """
-        F = np.stack(scores)
-        variance = F.var(axis=0, ddof=1)
-        weight = None if self.weight is None else self.weight[rows]
-        if self.loss.name == "squared":
-            gain = variance[:, 0]
-        elif self.loss.name == "log":
-            p = expit(F.mean(axis=0)[:, 0])
-            gain = 0.5 * p * (1 - p) * variance[:, 0]
-        else:
-            p = softmax(F.mean(axis=0), axis=1)
-            centred = F - F.mean(axis=0)
-            gain = 0.5 * ((p * variance).sum(axis=1) - ((p * centred).sum(axis=2) ** 2).sum(axis=0) / (len(F) - 1))
-        return (1 - 1 / len(self.splits)) * stopping.weighted_mean(gain, weight, self.communicator)
 
     def _compare(self, trial: _Trial, best: _Trial) -> tuple[float, float]:
         """Return the loss of a capacity minus that of the best one, and its standard error."""
