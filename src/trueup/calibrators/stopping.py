@@ -228,8 +228,9 @@ class CapacityTrial:
 
     Attributes
     ----------
-    name : str
-        Such as "16 leaves".
+    depth : int or None
+    leaves : int
+        Maximum depth and number of leaves of a tree.
     trees : int
         The number of trees with the lowest loss.
     loss : float
@@ -239,12 +240,18 @@ class CapacityTrial:
     chosen : bool
     """
 
-    name: str
+    depth: int | None
+    leaves: int
     trees: int
     loss: float
     difference: float
     error: float
     chosen: bool
+
+    @property
+    def name(self) -> str:
+        """Return the capacity as text: "depth 2 (tables)" or "16 leaves"."""
+        return "depth 2 (tables)" if self.depth == 2 else f"{self.leaves} leaves"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Boosted trees by LightGBM, on features that are binned once. No other module imports lightgbm.
 
 Category codes are shifted by one on input, since LightGBM cannot isolate a code of -1; trees are returned as arrays of
-`trueup.kernels.trees.Forest`, in the codes of the Table. A `LevelColumn` is a number per level of a categorical feature, such
-as its frequency: a split on it is a set of levels, and is returned as such.
+`trueup.kernels.trees.Forest`, in the codes of the Table. A `LevelColumn` is a number per level of a categorical feature,
+such as its frequency: a split on it is a set of levels, and is returned as such.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle threads do not occupy the cores of others
 
@@ -124,14 +124,16 @@ class GrowthParameters:
 
 # Parameters of LightGBM that are set by parameters of the calibrator, or must not be changed; with their aliases.
 OWN_PARAMETERS = {
-    "objective": "task", "metric": "task", "num_class": "classes", "boosting": None, "linear_tree": None, "tree_learner": None,
+    "objective": "task", "metric": "task", "num_class": "classes", "boosting": None, "linear_tree": None,
+    "tree_learner": None,
     "num_leaves": "leaves", "max_depth": "depth", "learning_rate": "learning_rate", "num_iterations": "trees",
     "feature_fraction": "feature_fraction", "lambda_l2": "l2", "min_sum_hessian_in_leaf": "min_hessian",
     "min_data_in_leaf": "min_rows", "min_gain_to_split": "min_gain", "bagging_fraction": "subsample",
     "bagging_freq": "subsample", "max_bin": "bins", "monotone_constraints": "monotone", "seed": "random_state",
     "num_threads": "threads", "early_stopping_round": "stopping", "categorical_feature": "categorical",
     "device_type": None, "num_machines": None, "machines": None, "deterministic": None, "force_col_wise": None,
-    "force_row_wise": None, "boost_from_average": None, "feature_pre_filter": None, "enable_bundle": None, "verbosity": None,
+    "force_row_wise": None, "boost_from_average": None, "feature_pre_filter": None, "enable_bundle": None,
+    "verbosity": None,
     "bin_construct_sample_cnt": None, "max_cat_to_onehot": None, "pre_partition": None, "data_random_seed": "random_state",
     "label_column": None, "weight_column": None, "group_column": None, "ignore_column": None, "init_score_file": None,
     "input_model": None, "output_model": None, "config": None, "task": None, "data": None, "valid": None,
@@ -220,7 +222,7 @@ class BinnedDataset:
         if not columns:
             return
         categorical = [*categorical, *(False for _ in levels)]
-        columns = [*columns, *levels]
+        columns = [*columns, *cast("Sequence[AnyArray]", levels)]
         if not len(columns[0]):
             columns = [np.full(1, -1 if is_code else np.nan) for is_code in categorical]
         rows, parameters = _RowSequence(columns, categorical), growth.binning_parameters()

@@ -21,7 +21,7 @@ import numpy as np
 from trueup import storage
 from trueup.calibrators import explain
 from trueup.calibrators.model import FileContentError, Map, are_finite, is_integer, require
-from trueup.calibrators.stopping import THETA_BOUNDS, apply_link, count_rounds, task_loss
+from trueup.calibrators.stopping import THETA_BOUNDS, CapacityTrial, apply_link, count_rounds, task_loss
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError, FileError
 from trueup.kernels.threads import Workers
@@ -75,6 +75,7 @@ class CascadeRound:
     thetas: tuple[float, ...]
     forests: tuple[Forest, ...]
     trees: int  # of each forest per output
+    trials: tuple[CapacityTrial, ...] = ()  # capacities that were compared before this round; not stored in models
 
     @property
     def is_line(self) -> bool:
@@ -141,7 +142,9 @@ class Cascade(Map):
         slopes, theta = np.array(line.thetas), last.thetas[0] if trees else 1.0
         constants = np.array([forest.value for forest in line.forests])
         slope = float(slopes.mean())
-        moved = [move_scores(forest, len(self.levels), *of) for forest, *of in zip(trees, slopes, constants)]
+        moved = [
+            move_scores(forest, len(self.levels), *of) for forest, *of in zip(trees, slopes, constants, strict=bool(trees))
+        ]
         intercept = constant_forest((slopes[:, None] * constants).mean(axis=0) / slope)
         return Stage(
             0, theta * slope, join_forests([intercept, *(forest.scaled(1 / (self.cascades * slope)) for forest in moved)])
@@ -334,6 +337,7 @@ def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], d
             "theta": round_.thetas[0] if len(set(round_.thetas)) == 1 else list(round_.thetas),
             "trees": round_.trees,
             "forests": [next(size) for _ in round_.forests],
+            **({"capacities": [asdict(trial) for trial in round_.trials]} if round_.trials else {}),
         }
         for round_ in rounds
     ]
@@ -361,7 +365,8 @@ def unpack_rounds(
         require(valid, "the factor of a round is invalid")
         is_constant = all(not len(forest.feature) and len(forest.root) == outputs for forest in own)
         require(entry["trees"] > 0 or is_constant, "a line is invalid")
-        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"]))
+        trials = tuple(CapacityTrial(**trial) for trial in entry.get("capacities", ()))
+        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials))
     return tuple(rounds)
 
 

@@ -15,7 +15,7 @@ from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound, Checkpoint, fingerprint_table
 from trueup.calibrators.mcgrad.grower import CascadeGrower
-from trueup.calibrators.stopping import CapacityTrial, CrossValidation, History, task_loss
+from trueup.calibrators.stopping import CrossValidation, History, task_loss
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 from trueup.learners.lightgbm import GrowthParameters, check_other_parameters
@@ -165,10 +165,11 @@ class MCGrad(SegmentCalibrator):
             checkpoint = self._checkpoint(growth, {**fingerprint_table(rows), "training rows": len(table)})
         grower = CascadeGrower(
             rows, task_loss(table.schema.task), splits, growth, stopping.scale_weights(rows.weight, len(table)),
-            Workers(self.threads), progress, capacities=self._capacities(growth, len(table)), line=self.stopping is not None, averaged=self._is_averaged(),
+            Workers(self.threads), progress, capacities=self._capacities(growth, len(table)),
+            line=self.stopping is not None, averaged=self._is_averaged(),
             given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
         )  # fmt: skip
-        evaluated, most = grower.evaluated_rows, self._max_rounds()
+        evaluated, most, rounds = grower.evaluated_rows, self._max_rounds(), grower.rounds
         keeps_scores = self.stopping is not None and table.schema.task == "binary"
         choice = stopping.choose_rounds(
             itertools.islice(grower.losses(), most + 1),
@@ -176,9 +177,9 @@ class MCGrad(SegmentCalibrator):
             patience=most if self.stopping is None else self.stopping.patience,
             on_improvement=grower.keep_best if keeps_scores else None,
             cluster=stopping.cluster_numbers(rows, evaluated),
-            is_line=lambda number: grower.rounds[number - 1].is_line,
+            is_line=lambda number: rounds[number - 1].is_line,
         )
-        cascade, history = self._finish(table.schema, *choice, grower.rounds, grower.refit, grower.trials)
+        cascade, history = self._finish(table.schema, *choice, rounds, grower.refit)
         best = grower.best
         del grower  # and its memory, before the model is applied
         held_out = None
@@ -206,7 +207,6 @@ class MCGrad(SegmentCalibrator):
         evaluations: Sequence[tuple[float, float, float]],
         rounds: Sequence[CascadeRound],
         refit: Callable[[tuple[CascadeRound, ...]], tuple[CascadeRound, ...]],
-        trials: tuple[CapacityTrial, ...],
     ) -> tuple[Cascade, History]:
         """Return the map of the first ``chosen`` rounds, after ``refit`` if the rule requires it, and the full history."""
         most, loss = self._max_rounds(), task_loss(schema.task)
@@ -220,8 +220,8 @@ class MCGrad(SegmentCalibrator):
         trees, thetas = [r.trees for r in rounds], [sum(r.thetas) / len(r.thetas) for r in rounds]
         evaluated_on = stopping.evaluation_rows(self.stopping)
         history = History.of(evaluations, chosen, reason, evaluated_on, loss.measure, trees, thetas)
-        history = replace(history, capacities=trials)
-        kept = tuple(rounds[:chosen])
+        history = replace(history, capacities=tuple(trial for round_ in rounds for trial in round_.trials))
+        kept = tuple(replace(round_, trials=()) for round_ in rounds[:chosen])
         if kept and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
             kept = refit(kept)
         return Cascade(loss.link, schema.levels, len(schema.prediction), kept), history
@@ -236,7 +236,7 @@ class MCGrad(SegmentCalibrator):
         """Validate all parameters and return those of the trees; a capacity that the fit chooses is that of tables."""
         outputs = len(schema.prediction)
         self._check_parameters(outputs)
-        depth = 2 if self.depth == "auto" and self.leaves is None else None if self.depth == "auto" else self.depth
+        depth = self.depth if isinstance(self.depth, int) else 2 if self.depth == "auto" and self.leaves is None else None
         leaves = self.leaves or (5 if depth is None else 2 ** min(depth, 12))
         rate = self.learning_rate or (_averaged_rate(leaves) if self._is_averaged() else SINGLE_RATE)
         return GrowthParameters(
@@ -259,7 +259,7 @@ class MCGrad(SegmentCalibrator):
 
     def _monotone(self, schema: Schema) -> tuple[int, ...]:
         """Validate the constraints; return 1, -1 or 0 for every feature, then for the prediction."""
-        given = self.monotone
+        given: Any = self.monotone
         if isinstance(given, bool):
             return (0,) * len(schema.features) + (int(given),)
         kinds = {feature.name: feature.kind for feature in schema.features}

@@ -67,7 +67,6 @@ class CascadeGrower:
     sample: Table | None = None  # rows that determine the bins, the same for all workers
     on_round: Callable[[Sequence[CascadeRound]], None] | None = None  # called with all rounds so far after a new one
     rounds: list[CascadeRound] = field(default_factory=list, init=False)
-    trials: tuple[CapacityTrial, ...] = field(default=(), init=False)
     best: FloatArray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -177,12 +176,13 @@ class CascadeGrower:
         if self.line and not self.rounds and self._needs_line():
             self._apply_round(self._fit_line())
             return
-        trial = None
-        if len(self.capacities) > 1 and not any(not round_.is_line for round_ in self.rounds):
-            trial = self._choose_capacity()
+        trial: _Trial | None = None
+        trials: tuple[CapacityTrial, ...] = ()
+        if len(self.capacities) > 1 and all(round_.is_line for round_ in self.rounds):
+            trial, trials = self._choose_capacity()
             self.growth = trial.growth
         forests, trees = self._grow_forests(trial)
-        self._apply_round(CascadeRound(tuple(math.nan for _ in forests), forests, trees), theta)
+        self._apply_round(CascadeRound(tuple(math.nan for _ in forests), forests, trees, trials), theta)
 
     # The linear round
 
@@ -208,8 +208,11 @@ class CascadeGrower:
     def _apply_round(self, round_: CascadeRound, theta: float | None = None) -> None:
         """Add the forests of a round to the scores ``F`` of each split, multiply by its factors, and append the round.
 
-        Factors that are not known are ``theta``, or the best factor.
+        Factors that are not known are ``theta``, or the best factor. Later rounds have the capacity that this one chose.
         """
+        for trial in round_.trials:
+            if trial.chosen:
+                self.growth = next(g for g in self.capacities if (g.depth, g.leaves) == (trial.depth, trial.leaves))
         for fold, forest in enumerate(round_.forests):  # one fold at a time: each has a score for every row
             self.F[fold] = self._add_forest(forest, self.F[fold], self.table)
         if any(math.isnan(own) for own in round_.thetas):
@@ -348,8 +351,8 @@ class CascadeGrower:
 
     # Capacity
 
-    def _choose_capacity(self) -> _Trial:
-        """Compare capacities on the first folds, and return the trial of the one to use for all.
+    def _choose_capacity(self) -> tuple[_Trial, tuple[CapacityTrial, ...]]:
+        """Compare capacities on the first folds; return the trees of the one to use for all, and the comparison.
 
         From a capacity in the middle the search moves to the next simpler or larger one while that is better; then the
         simplest is chosen that is within SIMPLER_ERRORS standard errors of the best.
@@ -371,15 +374,13 @@ class CascadeGrower:
                 at += step
             if best < middle:
                 break
-        compared = {at: self._compare(trial, trials[best]) for at, trial in sorted(trials.items())}
-        chosen = min(at for at, (difference, error) in compared.items() if difference <= SIMPLER_ERRORS * error)
-        self.trials = tuple(
-            CapacityTrial(
-                describe_capacity(self.capacities[at]), trials[at].search.best, trials[at].loss, *own, at == chosen
-            )
-            for at, own in compared.items()
-        )
-        return trials[chosen]
+        differences = {at: self._compare(trial, trials[best]) for at, trial in sorted(trials.items())}
+        chosen = min(at for at, (difference, error) in differences.items() if difference <= SIMPLER_ERRORS * error)
+        compared = [
+            CapacityTrial(trial.growth.depth, trial.growth.leaves, trial.search.best, trial.loss, *own, at == chosen)
+            for (at, own), trial in zip(differences.items(), (trials[at] for at in differences), strict=True)
+        ]
+        return trials[chosen], tuple(compared)
 
     def _run_trial(
         self, growth: GrowthParameters, folds: Sequence[int], data: Sequence[FoldDataset], limit: float
@@ -466,13 +467,6 @@ class _TreeSearch:
             if self.seen - self.best >= self.growth.patience:
                 return True
         return self.seen >= self.growth.trees
-
-
-def describe_capacity(growth: GrowthParameters) -> str:
-    """Return the capacity of trees as text: "depth 2 (tables)" or "16 leaves"."""
-    if growth.depth == 2:
-        return "depth 2 (tables)"
-    return f"{growth.leaves} leaves" + ("" if growth.depth is None else f", depth {growth.depth}")
 
 
 def _feature_columns(table: Table) -> list[AnyArray]:

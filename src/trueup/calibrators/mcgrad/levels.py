@@ -90,7 +90,8 @@ class LevelStatistics:
                 codes = np.asarray(column[rows]) + 1
                 sums[0] += np.bincount(codes, minlength=levels + 1)
                 if count > 1:
-                    assert folds is not None and residuals is not None
+                    assert folds is not None
+                    assert residuals is not None
                     cells = np.asarray(folds[rows], np.int64) * (levels + 1) + codes
                     for first, values in zip((1, 1 + len(splits)), residuals, strict=True):
                         added = np.bincount(cells, values[rows], len(splits) * (levels + 1))

@@ -48,9 +48,7 @@ def fit_lines(
 ) -> list[Line]:  # fmt: skip
     """Return the line of lowest loss on the training rows of each split."""
     w = np.ones(len(y)) if weight is None else weight
-    start = np.zeros(1 + max(F.shape[1] - 1, 1))
-    start[0] = 1.0
-    everywhere = _minimise(loss, y, F, w, start, communicator)
+    everywhere = _minimise(loss, y, F, w, _identity(F.shape[1]), communicator)
     lines = []
     for split in splits:
         train = split.train
@@ -72,37 +70,36 @@ def line_p_value(
     denominators as rows (or clusters) contribute effectively.
     """
     w = np.ones(len(y)) if weight is None else weight
-    line = np.zeros(1 + max(F.shape[1] - 1, 1))
-    line[0] = 1.0
+    line = _identity(F.shape[1])
     scores = w[:, None] * _row_scores(loss, y, F, line)
+    workers = communicator
     if cluster is not None:
-        sums = [np.bincount(cluster, column, cluster_count) for column in scores.T]
-        scores = np.asarray(communicator.all_reduce_sum(sums)).T
-        communicator_of_squares = SINGLE_PROCESS
-    else:
-        communicator_of_squares = communicator
-    columns = scores.shape[1]
-    unit = np.asarray(communicator_of_squares.all_reduce_max(np.abs(scores).max(axis=0, initial=0.0)))
+        by_cluster = [np.bincount(cluster, column, cluster_count) for column in scores.T]
+        scores = np.asarray(communicator.all_reduce_sum(by_cluster)).T
+        workers = SINGLE_PROCESS  # every worker has the sums of all clusters now
+    unit = np.asarray(workers.all_reduce_max(np.abs(scores).max(axis=0, initial=0.0)))
     if not (unit > 0).all() or not np.isfinite(unit).all():
         return 1.0
-    scores = scores / unit
+    scores, columns = scores / unit, len(unit)
     parts = [scores.sum(axis=0), (scores.T @ scores).ravel(), (scores**4).sum(axis=0)]
-    sums = np.asarray(communicator_of_squares.all_reduce_sum(np.concatenate(parts)))
+    sums = np.asarray(workers.all_reduce_sum(np.concatenate(parts)))
     total, squares, fourth = sums[:columns], sums[columns:-columns].reshape(columns, columns), sums[-columns:]
     rows = float((np.diag(squares) ** 2 / fourth).min())
     if rows <= columns + 1:
         return 1.0
-    statistic = _quadratic_form(total, squares)
-    if statistic >= rows:
-        robust = 0.0
-    else:
-        robust = float(
-            special.fdtrc(columns, rows - columns, statistic / (1 - statistic / rows) * (rows - columns) / (rows * columns))
-        )
+    share = min(_quadratic_form(total, squares) / rows, 1 - 1e-12)  # Hotelling's statistic, from squares around 0
+    robust = float(special.fdtrc(columns, rows - columns, share / (1 - share) * (rows - columns) / columns))
     if cluster is not None or loss.name == "squared":
         return robust
     implied = _sum_rows(loss, y, F, w**2, line, communicator).hessian / np.outer(unit, unit)
     return max(robust, float(special.chdtrc(columns, _quadratic_form(total, implied))))
+
+
+def _identity(outputs: int) -> FloatArray:
+    """Return slope 1 and intercepts 0; the last of several outputs has no intercept."""
+    line = np.zeros(1 + max(outputs - 1, 1))
+    line[0] = 1.0
+    return line
 
 
 def _quadratic_form(total: FloatArray, variance: FloatArray) -> float:

@@ -18,7 +18,6 @@ import numpy as np
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult
 from trueup.calibrators.mcgrad.cascade import CascadeRound, fingerprint_table
-from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.mcgrad.grower import CascadeGrower
 from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
 from trueup.cluster.files import ScanPartitions
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from trueup._types import AnyArray, FloatArray, UInt64Array
+    from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
@@ -95,6 +95,8 @@ class FitPlan:
     """What all workers need to fit a round: parameters, the stopping rule and the sample that determines bins."""
 
     growth: GrowthParameters
+    capacities: tuple[GrowthParameters, ...]  # that the first round of trees chooses from, if several
+    averaged: bool  # whether the models of a cross-validation are averaged
     rule: CrossValidation | Holdout | None  # how rows are held out; None also if there are validation rows
     max_rounds: int
     patience: int
@@ -128,7 +130,8 @@ def fit_partitioned(
         validation = calibrator._read_labelled(rule.data, rule.outcome, rule.sample_weight, sample.schema)
         stopping.warn_if_trained_on(sample, validation, task_loss(schema.task), stacklevel=5)
     plan = FitPlan(
-        growth, rule if isinstance(rule, (CrossValidation, Holdout)) else None,
+        growth, tuple(calibrator._capacities(growth, len(summary))), calibrator._is_averaged(),
+        rule if isinstance(rule, (CrossValidation, Holdout)) else None,
         max_rounds, max_rounds if rule is None else rule.patience, calibrator.threads, sample, validation, summary.digest,
     )  # fmt: skip
     if isinstance(partitions, ScanPartitions):
@@ -211,6 +214,7 @@ def _fit_round(
     chosen, evaluations = stopping.choose_rounds(
         losses, weight, patience=plan.patience, communicator=communicator,
         cluster=stopping.cluster_buckets(grower.table, grower.evaluated_rows),
+        is_line=lambda number: grower.rounds[number - 1].is_line,
     )  # fmt: skip
     return grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None, chosen, evaluations
 
@@ -248,6 +252,7 @@ def _make_grower(
         joined, task_loss(table.schema.task), splits, plan.growth,
         stopping.scale_weights(joined.weight, len(table), communicator),
         Workers(plan.threads or communicator.threads), plan.progress, communicator=communicator,
+        capacities=plan.capacities, line=plan.rule is not None or plan.validation is not None, averaged=plan.averaged,
         given=rounds, sample=plan.sample,
     )  # fmt: skip
 
