@@ -346,11 +346,12 @@ class TreeGrower:
                 losses.append(float(self._booster.eval_valid()[0][2]))
         return losses
 
-    def forest(self, trees: int) -> Forest:
-        """Return the trees of the first ``trees`` iterations as arrays."""
-        if self._counts[trees] == 0:
+    def forest(self, trees: int, start: int = 0) -> Forest:
+        """Return the trees of the iterations from ``start`` to before ``trees`` as arrays."""
+        first, last = self._counts[start], self._counts[trees]
+        if first == last:
             return join_forests([])
-        text = self._booster.model_to_string(num_iteration=self._counts[trees])
+        text = self._booster.model_to_string(num_iteration=last - first, start_iteration=first)
         return _parse_model(text, self._outputs, self._origins, by_weight=self._distributed)
 
 

@@ -76,6 +76,12 @@ class CascadeRound:
     forests: tuple[Forest, ...]
     trees: int  # of each forest per output
     trials: tuple[CapacityTrial, ...] = ()  # capacities that were compared before this round; not stored in models
+    more: tuple[Forest, ...] = ()  # further trees, which are not evaluated on held-out rows; see `joined`
+
+    def joined(self) -> CascadeRound:
+        """Return the round as a model has it: all trees in one forest per cascade, and no trials."""
+        pairs = zip(self.forests, self.more, strict=True) if self.more else ((forest,) for forest in self.forests)
+        return replace(self, forests=tuple(join_forests(pair) for pair in pairs), more=(), trials=())
 
     @property
     def is_line(self) -> bool:

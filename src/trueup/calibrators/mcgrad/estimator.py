@@ -221,7 +221,7 @@ class MCGrad(SegmentCalibrator):
         evaluated_on = stopping.evaluation_rows(self.stopping)
         history = History.of(evaluations, chosen, reason, evaluated_on, loss.measure, trees, thetas)
         history = replace(history, capacities=tuple(trial for round_ in rounds for trial in round_.trials))
-        kept = tuple(replace(round_, trials=()) for round_ in rounds[:chosen])
+        kept = tuple(round_.joined() for round_ in rounds[:chosen])
         if kept and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
             kept = refit(kept)
         return Cascade(loss.link, schema.levels, len(schema.prediction), kept), history

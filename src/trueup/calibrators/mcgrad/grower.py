@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 TREES_PER_STEP = 5  # trees a fold grows at a time
 MAX_LEAD = 20  # trees by which a fold may be ahead of the others
+MORE_TREES = 1.5  # how many times the best number of trees of one model the mean of several has
 LINE_LEVEL = 0.01  # of the test that a line is needed
 TRIAL_FOLDS = 2  # folds on which capacities are compared
 TRIAL_WORK = 2.0  # how many times the work of the best capacity so far another one may take
@@ -90,6 +91,7 @@ class CascadeGrower:
             self.scale = float(np.sqrt(spread)) or 1.0
         held_out = self.communicator.all_reduce_sum([sum(len(split.valid) for split in self.splits)])
         self._has_held_out = bool(held_out[0])
+        self._held_out = self._take_held_out()
         self._levels = LevelStatistics.of(self.table, self.splits, self._residuals(start), self.communicator)
         if self.binned is None:
             categorical, growth = [level >= 0 for level in self.levels], replace(self.growth, threads=threads)
@@ -117,8 +119,11 @@ class CascadeGrower:
 
     def held_out_scores(self) -> FloatArray:
         """Return link-scale scores of `evaluated_rows`; held-out rows are scored by the cascade not trained on them."""
+        return self._held_out
+
+    def _take_held_out(self) -> FloatArray:
         if not self._has_held_out:
-            return self.F[0]
+            return self.F[0].copy()
         return np.concatenate([F[split.valid] for F, split in zip(self.F, self.splits, strict=True)])
 
     def keep_best(self) -> None:
@@ -181,8 +186,7 @@ class CascadeGrower:
         if len(self.capacities) > 1 and all(round_.is_line for round_ in self.rounds):
             trial, trials = self._choose_capacity()
             self.growth = trial.growth
-        forests, trees = self._grow_forests(trial)
-        self._apply_round(CascadeRound(tuple(math.nan for _ in forests), forests, trees, trials), theta)
+        self._apply_round(replace(self._grow_forests(trial), trials=trials), theta)
 
     # The linear round
 
@@ -213,21 +217,33 @@ class CascadeGrower:
         for trial in round_.trials:
             if trial.chosen:
                 self.growth = next(g for g in self.capacities if (g.depth, g.leaves) == (trial.depth, trial.leaves))
-        for fold, forest in enumerate(round_.forests):  # one fold at a time: each has a score for every row
-            self.F[fold] = self._add_forest(forest, self.F[fold], self.table)
-        if any(math.isnan(own) for own in round_.thetas):
+        self._add_forests(round_.forests)
+        self._held_out = self._take_held_out()
+        thetas = round_.thetas
+        if any(math.isnan(own) for own in thetas):
             if theta is None:
                 theta = self._best_theta() if self.rescale else 1.0
-            round_ = replace(round_, thetas=(theta,) * len(round_.forests))
-        for own, F in zip(round_.thetas, self.F, strict=True):
+            thetas = (theta,) * len(round_.forests)
+        if self._has_held_out:
+            parts = np.split(self._held_out, np.cumsum([len(split.valid) for split in self.splits])[:-1])
+            self._held_out = np.concatenate([own * F for own, F in zip(thetas, parts, strict=True)])
+        else:
+            self._held_out *= thetas[0]
+        if round_.more:
+            self._add_forests(round_.more)
+        for own, F in zip(thetas, self.F, strict=True):
             np.multiply(own, F, out=F)
         if self.sample_F is not None:
-            assert self.sample is not None
-            added = [
-                self._add_forest(forest, F, self.sample) for forest, F in zip(round_.forests, self.sample_F, strict=True)
-            ]
-            self.sample_F = [own * F for own, F in zip(round_.thetas, added, strict=True)]
-        self.rounds.append(round_)
+            self.sample_F = [own * F for own, F in zip(thetas, self.sample_F, strict=True)]
+        self.rounds.append(replace(round_, thetas=thetas))
+
+    def _add_forests(self, forests: Sequence[Forest]) -> None:
+        """Add the trees of a forest per split to the scores of all rows, and of the sample."""
+        for fold, forest in enumerate(forests):  # one fold at a time: each has a score for every row
+            self.F[fold] = self._add_forest(forest, self.F[fold], self.table)
+            if self.sample_F is not None:
+                assert self.sample is not None
+                self.sample_F[fold] = self._add_forest(forest, self.sample_F[fold], self.sample)
 
     def _add_forest(self, forest: Forest, F: FloatArray, table: Table) -> FloatArray:
         cascade = Cascade("identity", self.levels, F.shape[1], (CascadeRound((1.0,), (forest,), trees=1),))
@@ -276,11 +292,8 @@ class CascadeGrower:
         growth = self._fold_growth(self.growth, fold)
         return self.binned.with_prediction(changing, label, self.weight, start, growth, sample=sample)
 
-    def _grow_forests(self, trial: _Trial | None = None) -> tuple[tuple[Forest, ...], int]:
-        """Grow one round; return a forest per split and the best number of trees.
-
-        ``trial`` has grown trees of some splits already.
-        """
+    def _grow_forests(self, trial: _Trial | None = None) -> CascadeRound:
+        """Grow one round of trees, without its factor; ``trial`` has grown trees of some splits already."""
         growers = {} if trial is None else dict(trial.growers)
         folds = [fold for fold in range(len(self.splits)) if fold not in growers]
         data = self._fold_data(folds) if folds else []
@@ -288,10 +301,16 @@ class CascadeGrower:
             growers[fold] = TreeGrower(own, self._fold_growth(self.growth, fold))
         del data
         search = self._grow_trees(growers, self.growth, {} if trial is None else trial.search.losses)
-        forests = tuple(growers[fold].forest(search.best).scaled(self.scale) for fold in range(len(self.splits)))
+        folds, best = range(len(self.splits)), search.best
+        forests = tuple(growers[fold].forest(best).scaled(self.scale) for fold in folds)
+        trees, more = best, ()
+        if self.averaged and len(forests) > 1:
+            trees = math.ceil(MORE_TREES * best)
+            self._fold_workers.map(lambda fold: growers[fold].grow(max(0, trees - len(search.losses[fold]))), list(folds))
+            more = tuple(growers[fold].forest(trees, best).scaled(self.scale) for fold in folds)
         del growers, trial  # most of the memory of a fit
         lightgbm.release_memory()
-        return forests, search.best
+        return CascadeRound((math.nan,) * len(forests), forests, trees, more=more)
 
     def _grow_trees(
         self, growers: dict[int, TreeGrower], growth: GrowthParameters, known: dict[int, list[float]]
