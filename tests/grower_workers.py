@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.mcgrad.estimator import CascadeGrower
+from trueup.calibrators.mcgrad.grower import CascadeGrower
 from trueup.calibrators.stopping import Split, choose_rounds, hold_out_last, scale_weights, task_loss
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.kernels.threads import Workers
@@ -51,7 +51,6 @@ def fit_cascades(fit, communicator=SINGLE_PROCESS):
         min_hessian=2.0,
         trees=40 if fit.held_out else 12,
         patience=10,
-        finer=0.1,
     )
     weight = scale_weights(table.weight, len(table), communicator)
     grower = CascadeGrower(

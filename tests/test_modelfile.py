@@ -81,7 +81,7 @@ def test_a_model_is_restored_exactly_and_saved_as_the_same_bytes(saved, tmp_path
     tu.save(model, str(tmp_path / "once more"))
     assert path.read_bytes() == (tmp_path / "again").read_bytes() == (tmp_path / "once more").read_bytes()
     for one, other in zip(model.map.rounds, again.map.rounds, strict=True):
-        assert (one.theta, one.trees) == (other.theta, other.trees)
+        assert (one.thetas, one.trees) == (other.thetas, other.trees)
         for forest, loaded in zip(one.forests, other.forests, strict=True):
             for array, found in zip(forest.arrays().values(), loaded.arrays().values(), strict=True):
                 assert (array.dtype, array.tobytes()) == (found.dtype, found.tobytes())

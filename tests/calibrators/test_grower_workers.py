@@ -75,7 +75,7 @@ def test_three_workers_fit_the_rounds_of_one_process(results, name):
     np.testing.assert_allclose(distributed["evaluations"], single["evaluations"], rtol=1e-7, atol=1e-12)
     np.testing.assert_allclose([x[0] for x in distributed["evaluations"]], [x[0] for x in single["evaluations"]], **CLOSE)
     np.testing.assert_allclose(
-        [one.theta for one in distributed["rounds"]], [one.theta for one in single["rounds"]], **CLOSE
+        [one.thetas for one in distributed["rounds"]], [one.thetas for one in single["rounds"]], **CLOSE
     )
 
 
@@ -207,6 +207,6 @@ def test_given_rounds_are_replayed_to_the_last_bit():
             again = fit_cascades(replace(fit, given=whole["rounds"][:many], rounds=3, refit=False))
             assert again["evaluations"] == whole["evaluations"], name
             for one, other in zip(again["rounds"], whole["rounds"], strict=True):
-                assert (one.theta, one.trees) == (other.theta, other.trees)
+                assert (one.thetas, one.trees) == (other.thetas, other.trees)
                 for a, b in zip(one.forests, other.forests, strict=True):
                     assert all(np.array_equal(x, y) for x, y in zip(a.arrays().values(), b.arrays().values(), strict=True))

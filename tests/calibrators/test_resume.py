@@ -23,7 +23,7 @@ from trueup.calibrators.mcgrad.cascade import (
     digest_arrays,
     fingerprint_table,
 )
-from trueup.calibrators.mcgrad.estimator import CascadeGrower
+from trueup.calibrators.mcgrad.grower import CascadeGrower
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, FileError
 
@@ -233,7 +233,7 @@ def test_a_forged_file_is_rejected_and_nothing_in_it_is_executed(grown, tmp_path
     saved = found["saved"]
     parts = storage.read(file, kind=CHECKPOINT)
     manifest = json.loads(parts[CHECKPOINT_MANIFEST])
-    right = [(one.theta, one.trees) for one in saved.rounds(3)]
+    right = [(one.thetas, one.trees) for one in saved.rounds(3)]
     assert len(right) == 2
     refusals = 0
     for place in places(manifest):

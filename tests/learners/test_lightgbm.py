@@ -10,10 +10,19 @@ import numpy as np
 import pytest
 
 import twins
+from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
-from trueup.kernels.trees import IDENTITY, Stage, build, score
+from trueup.kernels.trees import IDENTITY, Stage, build, join_forests, score
 from trueup.learners import lightgbm as engine
-from trueup.learners.lightgbm import BinnedDataset, GrowthParameters, TreeGrower, silence
+from trueup.learners.lightgbm import (
+    BinnedDataset,
+    FoldDataset,
+    GrowthParameters,
+    LevelColumn,
+    TreeGrower,
+    check_other_parameters,
+    silence,
+)
 
 ROWS = 1_500
 
@@ -38,7 +47,7 @@ LEVELS = [-1, -1, 6, 80]
 
 def _grown(columns, F, label, growth, *, weight=None, start=None, train=None, valid=None, trees=12):
     binned = BinnedDataset(columns, CATEGORICAL[: len(columns)], growth)
-    grower = TreeGrower(binned, binned.with_prediction(F, label, weight, start, growth), train, valid, growth)
+    grower = TreeGrower(FoldDataset(binned, binned.with_prediction(F, label, weight, start, growth), train, valid), growth)
     return grower, grower.grow(trees)
 
 
@@ -66,7 +75,7 @@ GROWTHS = {
     "depth two": GrowthParameters("log"),
     "five leaves": GrowthParameters("log", depth=None, leaves=5, feature_fraction=1.0),
     "deep": GrowthParameters("log", depth=6, leaves=31, min_hessian=1.0, l2=0.0),
-    "monotone": GrowthParameters("log", monotone=True),
+    "monotone": GrowthParameters("log", monotone=(0, 0, 0, 0, 1)),
     "coarse": GrowthParameters("log", bins=7),
 }
 
@@ -167,7 +176,7 @@ def test_features_binned_once_give_the_same_trees_as_binning_again(missing):
         categorical_feature=[3, 4],
         params=growth.binning_parameters(),
     )
-    other = lgb.Booster(growth.training_parameters(4), anew.construct())
+    other = lgb.Booster(growth.training_parameters([-1, 0, 1, 2, 3]), anew.construct())
     for _ in range(12):
         other.update()
     trees, expected = (booster.model_to_string().split("\nTree=")[1:] for booster in (grower._booster, other))
@@ -175,7 +184,7 @@ def test_features_binned_once_give_the_same_trees_as_binning_again(missing):
 
 
 def _text(binned, F, y, growth, **sample):
-    grower = TreeGrower(binned, binned.with_prediction(F, y, None, F, growth, **sample), None, None, growth)
+    grower = TreeGrower(FoldDataset(binned, binned.with_prediction(F, y, None, F, growth, **sample), None, None), growth)
     grower.grow(12)
     return grower._booster.model_to_string()
 
@@ -206,7 +215,7 @@ def test_a_reference_determines_the_bins():
     growth, half = replace(GROWTHS["five leaves"], bins=15), slice(0, 2_000)
     some = [column[half] for column in columns]
     whole = BinnedDataset(columns, CATEGORICAL, growth)
-    grower = TreeGrower(whole, whole.with_prediction(F, y, None, F, growth), np.arange(2_000), None, growth)
+    grower = TreeGrower(FoldDataset(whole, whole.with_prediction(F, y, None, F, growth), np.arange(2_000), None), growth)
     grower.grow(12)
     expected = grower._booster.model_to_string()
     own = BinnedDataset(some, CATEGORICAL, growth, reference=whole)
@@ -221,9 +230,9 @@ def test_without_training_rows_no_trees_are_grown():
     whole = BinnedDataset(columns, CATEGORICAL, growth)
     empty = BinnedDataset([column[:0] for column in columns], CATEGORICAL, growth, reference=whole)
     data = empty.with_prediction(F[:0], y[:0], None, F[:0], growth, sample=F)
-    alone = TreeGrower(empty, data, None, none, growth)
+    alone = TreeGrower(FoldDataset(empty, data, None, none), growth)
     assert alone.grow(3) == []
-    unlearned = TreeGrower(whole, whole.with_prediction(F, y, None, F, growth), none, np.arange(100), growth)
+    unlearned = TreeGrower(FoldDataset(whole, whole.with_prediction(F, y, None, F, growth), none, np.arange(100)), growth)
     losses = unlearned.grow(3)
     np.testing.assert_allclose(losses, np.mean(np.logaddexp(0, F[:, 0]) - y * F[:, 0]), rtol=1e-6)
     for grower in (alone, unlearned):
@@ -236,14 +245,17 @@ def test_missing_values_follow_the_larger_weight_in_distributed_trees():
     growth = GrowthParameters("log", depth=1, leaves=2, feature_fraction=1.0)
     grower, _ = _grown([x], F, x, growth, weight=np.where(x == 0, 10.0, 1.0), start=F, trees=1)
     text = grower._booster.model_to_string()
-    assert [engine._parse_model(text, 1, 1, by_weight=weight).missing_left.tolist() for weight in (False, True)] == [
+    assert [
+        engine._parse_model(text, 1, [(1, None), (0, None)], by_weight=weight).missing_left.tolist()
+        for weight in (False, True)
+    ] == [
         [0],
         [1],
     ]
 
 
 def test_parameters_of_distributed_training_need_several_machines():
-    alone, together = (GrowthParameters("log", machines=many).training_parameters(2) for many in (1, 3))
+    alone, together = (GrowthParameters("log", machines=many).training_parameters([-1, 0, 1]) for many in (1, 3))
     assert together == alone | {"tree_learner": "data", "num_machines": 3, "pre_partition": True}
 
 
@@ -284,14 +296,121 @@ def test_a_monotone_forest_does_not_decrease_in_the_prediction():
     falling = (np.random.default_rng(3).random(ROWS) < 1 / (1 + np.exp(2 * F[:, 0]))).astype(float)
     grid = np.linspace(-4, 4, 201)[:, None]
 
-    def steps(monotone):
+    def steps(*monotone):
         growth = GrowthParameters("log", depth=None, leaves=8, monotone=monotone, feature_fraction=1.0)
         grower, _ = _grown(columns, F, falling, growth, start=np.zeros_like(F), trees=20)
         rows = [[np.full(201, column[i]) for column in columns] for i in range(0, ROWS, 60)]
         return np.array([np.diff(_sums(grower.forest(20), row, grid)[:, 0]) for row in rows])
 
-    assert steps(False).min() < -0.1
-    assert steps(True).min() >= -1e-12
+    assert steps().min() < -0.1
+    assert steps(0, 0, 0, 0, 1).min() >= -1e-12
+
+
+def test_a_monotone_forest_does_not_increase_in_a_feature():
+    columns, F, y, _ = _data(missing=False)
+    grid = [np.linspace(-4, 4, 201), *(np.full(201, column[0]) for column in columns[1:])]
+
+    def largest_step(*monotone):
+        growth = GrowthParameters("log", depth=None, leaves=8, monotone=monotone, feature_fraction=1.0)
+        grower, _ = _grown(columns, F, y, growth, start=F, trees=20)
+        return np.diff(_sums(grower.forest(20), grid, np.zeros((201, 1)))[:, 0]).max()
+
+    assert largest_step() > 0.05
+    assert largest_step(-1, 0, 0, 0, 0) <= 1e-12
+
+
+def test_splits_of_a_level_column_are_sets_of_levels():
+    columns, F, _, _ = _data(missing=False)
+    codes = columns[3]
+    rare = (codes >= 0) & (np.bincount(codes + 1)[codes + 1] < 12)
+    y = np.where(rare, 0.9, 0.5)
+    counts = np.bincount(codes + 1, minlength=81).astype(float)
+    growth = GrowthParameters("log", depth=1, leaves=2, feature_fraction=1.0)
+    binned = BinnedDataset(columns, CATEGORICAL, growth, levels=[LevelColumn(3, codes, counts)])
+    start = np.zeros_like(F)
+    grower = TreeGrower(FoldDataset(binned, binned.with_prediction(F, y, None, start, growth), None, None), growth)
+    grower.grow(1)
+    forest = grower.forest(1)
+    assert forest.feature.tolist() == [3]
+    added = _sums(forest, columns, F)[:, 0]
+    assert (added[rare] > 0.1).all()
+    assert (added[~rare] < 0.01).all()
+    # A level that was not seen in training has no rows: it is as rare as can be.
+    unseen = [*columns[:3], np.full(ROWS, -1.0 if not (codes == -1).any() else 80.0)]
+    assert (_sums(forest, unseen, F) > 0.1).all() == ((codes == -1).sum() < 12)
+
+
+def test_level_columns_after_the_scores_belong_to_the_fold():
+    columns, F, _, _ = _data(missing=False)
+    codes, effects = columns[2], np.array([0.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    y = (effects[codes + 1] > 0) * 0.8 + 0.1
+    growth = GrowthParameters("log", depth=1, leaves=2, feature_fraction=1.0)
+    binned = BinnedDataset(columns, CATEGORICAL, growth)
+    column = LevelColumn(2, codes, effects)
+    data = binned.with_prediction(np.column_stack([F, column[:]]), y, None, np.zeros_like(F), growth)
+    grower = TreeGrower(FoldDataset(binned, data, None, None, [column]), growth)
+    grower.grow(1)
+    forest = grower.forest(1)
+    assert forest.feature.tolist() == [2]
+    added = _sums(forest, columns, F)[:, 0]
+    assert np.unique(np.sign(added[effects[codes + 1] > 0])).tolist() == [1.0]
+    assert np.unique(np.sign(added[effects[codes + 1] <= 0])).tolist() == [-1.0]
+
+
+def test_forests_of_consecutive_trees_add_up():
+    columns, F, y, _ = _data()
+    grower, _ = _grown(columns, F, y, GrowthParameters("log"), start=F)
+    parts = [grower.forest(5), grower.forest(12, 5)]
+    assert list(map(len, parts)) == [5, 7]
+    assert _same(join_forests(parts), grower.forest(12))
+    assert len(grower.forest(5, 5)) == 0
+
+
+def test_leaves_have_about_the_least_number_of_rows():
+    columns, F, y, _ = _data()
+
+    def smallest(rows):
+        growth = GrowthParameters("log", depth=None, leaves=31, min_hessian=0.0, min_rows=rows)
+        grower, _ = _grown(columns, F, y, growth, start=F)
+        counts = [line for line in grower._booster.model_to_string().splitlines() if line.startswith("leaf_count=")]
+        return min(int(count) for line in counts for count in line.removeprefix("leaf_count=").split())
+
+    assert smallest(1) < 20
+    assert smallest(200) > 150  # LightGBM estimates the number of rows of a split from their hessians
+
+
+def test_splits_have_the_least_gain_and_trees_a_share_of_the_rows():
+    columns, F, y, _ = _data()
+    plain = _grown(columns, F, y, GrowthParameters("log"), start=F)[0].forest(12)
+    assert len(_grown(columns, F, y, GrowthParameters("log", min_gain=1e6), start=F)[0].forest(12).feature) == 0
+    assert not _same(plain, _grown(columns, F, y, GrowthParameters("log", subsample=0.5), start=F)[0].forest(12))
+
+
+def test_further_parameters_reach_lightgbm_by_their_own_name():
+    other = check_other_parameters({"path_smooth": 3, "cat_l2": 5.0, "reg_alpha": 0.5})
+    assert other == (("cat_l2", 5.0), ("lambda_l1", 0.5), ("path_smooth", 3))
+    parameters = GrowthParameters("log", other=other).training_parameters([-1, 0])
+    assert (parameters["lambda_l1"], parameters["path_smooth"]) == (0.5, 3)
+    assert check_other_parameters(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "hint"),
+    [
+        ({"path_smoth": 1}, "no parameter 'path_smoth'", "path_smooth"),
+        ({"num_leaves": 9}, "must not set 'num_leaves'", "leaves="),
+        ({"n_jobs": 9}, "must not set 'n_jobs'", "threads="),
+        ({"objective": "mae"}, "must not set 'objective'", "task="),
+        ({"device": "gpu"}, "must not set 'device'", "leave it out"),
+        ({"path_smooth": object()}, "must be a number", "lightgbm="),
+        ([("path_smooth", 1)], "must be a mapping", "lightgbm="),
+    ],
+)
+def test_further_parameters_are_validated(given, message, hint):
+    with pytest.raises(ArgumentError, match=message) as error:
+        check_other_parameters(given)
+    assert hint in str(error.value)
+    assert error.value.parameter == "lightgbm"
 
 
 def test_a_tree_without_a_split_is_counted_but_not_kept():
@@ -303,7 +422,9 @@ def test_a_tree_without_a_split_is_counted_but_not_kept():
     valid = np.arange(0, ROWS, 2)
     binned = BinnedDataset([x, np.full(ROWS, 3.0)], [False, False], growth)
     growth = replace(growth, min_hessian=60.0)
-    grower = TreeGrower(binned, binned.with_prediction(F, noisy, None, F, growth), np.arange(1, ROWS, 2), valid, growth)
+    grower = TreeGrower(
+        FoldDataset(binned, binned.with_prediction(F, noisy, None, F, growth), np.arange(1, ROWS, 2), valid), growth
+    )
     losses = grower.grow(400)
     assert len(grower.forest(400)) < 400
     for trees in range(0, 401, 8):

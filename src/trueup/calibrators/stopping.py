@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trueup.learners.lightgbm import Loss
 
 
-THETA_BOUNDS = (0.02, 50.0)  # of the factor of a round
+THETA_BOUNDS = (0.5, 2.0)  # of the factor of a round of trees: it corrects how confident these trees are
 # How many standard errors of the gain a round must lower the held-out loss by: the first one to do no harm; the first one
 # after a line less, since scores are changed anyway; a later one more, because it makes the model larger and slower.
 FIRST_ROUND_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_ERRORS = 1.5, 1.0, 2.0

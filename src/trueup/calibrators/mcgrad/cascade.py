@@ -21,7 +21,7 @@ import numpy as np
 from trueup import storage
 from trueup.calibrators import explain
 from trueup.calibrators.model import FileContentError, Map, are_finite, is_integer, require
-from trueup.calibrators.stopping import THETA_BOUNDS, CapacityTrial, apply_link, count_rounds, task_loss
+from trueup.calibrators.stopping import CapacityTrial, apply_link, count_rounds, task_loss
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError, FileError
 from trueup.kernels.threads import Workers
@@ -58,6 +58,7 @@ NODE_DTYPES = {
 FOREST_DTYPES = {**TREE_DTYPES, **NODE_DTYPES, "words": "<u4", "value": "<f8"}
 RESCALING = "rescaling (theta)"
 NO_CONDITION = "every row"
+FACTOR_BOUNDS = (0.02, 50.0)  # of the factor of a line or of a round of trees
 MIN_CLIPPING = 1e-12  # of a prediction: smaller differences are rounding
 CHECKPOINT, CHECKPOINT_MANIFEST = "trueup checkpoint", "checkpoint.json"  # the kind of file, and its manifest
 CONTENT_ERRORS = (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
@@ -336,13 +337,14 @@ def _check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: 
 
 def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """Return a JSON entry per round, and the arrays of all forests as bytes by name."""
-    sizes, blobs = pack_forests([forest for round_ in rounds for forest in round_.forests])
+    sizes, blobs = pack_forests([forest for round_ in rounds for forest in (*round_.forests, *round_.more)])
     size = iter(sizes)
     entries = [
         {
             "theta": round_.thetas[0] if len(set(round_.thetas)) == 1 else list(round_.thetas),
             "trees": round_.trees,
             "forests": [next(size) for _ in round_.forests],
+            **({"more": [next(size) for _ in round_.more]} if round_.more else {}),
             **({"capacities": [asdict(trial) for trial in round_.trials]} if round_.trials else {}),
         }
         for round_ in rounds
@@ -358,21 +360,22 @@ def unpack_rounds(
         set(blobs) == ({f"forests/{name}" for name in FOREST_DTYPES} if entries else set()),
         "it has arrays that the manifest does not list",
     )
-    sizes = [size for entry in entries for size in entry["forests"]]
+    sizes = [size for entry in entries for size in (*entry["forests"], *entry.get("more", ()))]
     forests = iter(unpack_forests(sizes, blobs, levels, outputs))
-    low, high = THETA_BOUNDS
+    low, high = FACTOR_BOUNDS
     rounds: list[CascadeRound] = []
     for entry in entries:
         require(is_integer(entry["trees"]) and entry["trees"] >= 0 and len(entry["forests"]) >= 1, "a round is empty")
         require(not rounds or len(entry["forests"]) == len(rounds[0].forests), "rounds differ in their number of cascades")
-        own = tuple(next(forests) for _ in entry["forests"])
+        own, more = (tuple(next(forests) for _ in entry.get(name, ())) for name in ("forests", "more"))
+        require(not more or len(more) == len(own), "a round has forests that belong to no cascade")
         thetas = entry["theta"] if isinstance(entry["theta"], list) else [entry["theta"]] * len(own)
         valid = len(thetas) == len(own) and all(isinstance(theta, float) and low <= theta <= high for theta in thetas)
         require(valid, "the factor of a round is invalid")
         is_constant = all(not len(forest.feature) and len(forest.root) == outputs for forest in own)
         require(entry["trees"] > 0 or is_constant, "a line is invalid")
         trials = tuple(CapacityTrial(**trial) for trial in entry.get("capacities", ()))
-        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials))
+        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more))
     return tuple(rounds)
 
 

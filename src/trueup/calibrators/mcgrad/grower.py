@@ -21,6 +21,7 @@ from trueup.calibrators.mcgrad.levels import LevelStatistics
 from trueup.calibrators.mcgrad.line import fit_lines, line_p_value
 from trueup.calibrators.stopping import CapacityTrial, Split, TaskLoss, hold_out_last
 from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
+from trueup.data import folds
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import constant_forest
 from trueup.learners import lightgbm
@@ -29,7 +30,7 @@ from trueup.learners.lightgbm import BinnedDataset, FoldDataset, GrowthParameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
     from trueup.data.table import Table
     from trueup.kernels.trees import Forest
 
@@ -38,6 +39,8 @@ MAX_LEAD = 20  # trees by which a fold may be ahead of the others
 MORE_TREES = 1.5  # how many times the best number of trees of one model the mean of several has
 LINE_LEVEL = 0.01  # of the test that a line is needed
 TRIAL_FOLDS = 2  # folds on which capacities are compared
+TRIAL_ROWS = 50_000  # if there are more, capacities are compared on a sample of about this size
+TRIAL_SEED = 2_000_003  # added to the seed: the sample is independent of the folds
 TRIAL_WORK = 2.0  # how many times the work of the best capacity so far another one may take
 SIMPLER_ERRORS = 0.5  # the simplest capacity is chosen that is within this many standard errors of the best one
 
@@ -185,7 +188,7 @@ class CascadeGrower:
         trials: tuple[CapacityTrial, ...] = ()
         if len(self.capacities) > 1 and all(round_.is_line for round_ in self.rounds):
             trial, trials = self._choose_capacity()
-            self.growth = trial.growth
+            self.growth, trial = trial.growth, None if trial.sample is not None else trial
         self._apply_round(replace(self._grow_forests(trial), trials=trials), theta)
 
     # The linear round
@@ -258,8 +261,8 @@ class CascadeGrower:
     def _fold_growth(self, growth: GrowthParameters, fold: int) -> GrowthParameters:
         return replace(growth, threads=self._fold_threads, machines=self.communicator.size, seed=growth.seed + fold)
 
-    def _fold_data(self, folds: Sequence[int]) -> list[FoldDataset]:
-        """Return the binned rows of some splits, with the scores so far."""
+    def _fold_data(self, folds: Sequence[int], sample: BoolArray | None = None) -> list[FoldDataset]:
+        """Return the binned rows of some splits, or a ``sample`` of them, with the scores so far."""
         assert self.binned is not None
         binned, columns = self.binned, _feature_columns(self.table)
         encoded = bool(self._levels.encodings)
@@ -269,7 +272,7 @@ class CascadeGrower:
 
         def prepare(fold: int) -> FoldDataset:
             data = self._dataset(fold, columns) if shared is None else shared
-            train, valid = self.splits[fold].train, self.splits[fold].valid
+            train, valid = (_sampled(rows, sample) for rows in (self.splits[fold].train, self.splits[fold].valid))
             encodings = self._levels.residual_columns(columns, fold)
             return FoldDataset(binned, data, None if len(train) == len(self.y) else train, valid, encodings)
 
@@ -295,19 +298,20 @@ class CascadeGrower:
     def _grow_forests(self, trial: _Trial | None = None) -> CascadeRound:
         """Grow one round of trees, without its factor; ``trial`` has grown trees of some splits already."""
         growers = {} if trial is None else dict(trial.growers)
-        folds = [fold for fold in range(len(self.splits)) if fold not in growers]
-        data = self._fold_data(folds) if folds else []
-        for fold, own in zip(folds, data, strict=True):
-            growers[fold] = TreeGrower(own, self._fold_growth(self.growth, fold))
-        del data
+        others = [fold for fold in range(len(self.splits)) if fold not in growers]
+        if others:
+            data = dict(zip(others, self._fold_data(others), strict=True))
+            growers |= {fold: TreeGrower(own, self._fold_growth(self.growth, fold)) for fold, own in data.items()}
+            del data
         search = self._grow_trees(growers, self.growth, {} if trial is None else trial.search.losses)
-        folds, best = range(len(self.splits)), search.best
-        forests = tuple(growers[fold].forest(best).scaled(self.scale) for fold in folds)
-        trees, more = best, ()
+        every, best = range(len(self.splits)), search.best
+        forests = tuple(growers[fold].forest(best).scaled(self.scale) for fold in every)
+        trees = best
+        more: tuple[Forest, ...] = ()
         if self.averaged and len(forests) > 1:
-            trees = math.ceil(MORE_TREES * best)
-            self._fold_workers.map(lambda fold: growers[fold].grow(max(0, trees - len(search.losses[fold]))), list(folds))
-            more = tuple(growers[fold].forest(trees, best).scaled(self.scale) for fold in folds)
+            trees = min(math.ceil(MORE_TREES * best), self.growth.trees)
+            self._fold_workers.map(lambda fold: growers[fold].grow(max(0, trees - len(search.losses[fold]))), every)
+            more = tuple(growers[fold].forest(trees, best).scaled(self.scale) for fold in every)
         del growers, trial  # most of the memory of a fit
         lightgbm.release_memory()
         return CascadeRound((math.nan,) * len(forests), forests, trees, more=more)
@@ -351,14 +355,14 @@ class CascadeGrower:
         local_mass: dict[int, float],
     ) -> _TreeSearch:  # fmt: skip
         """Grow as `_grow_trees` does, some trees per fold in turn; ``local_mass`` is the held-out weight here, per fold."""
-        folds = list(growers)
-        local = np.array([local_mass[fold] for fold in folds])
+        grown = list(growers)
+        local = np.array([local_mass[fold] for fold in grown])
         mass = np.asarray(self.communicator.all_reduce_sum(local))
-        search = _TreeSearch(dict(zip(folds, mass.tolist(), strict=True)), growth, known)
+        search = _TreeSearch(dict(zip(grown, mass.tolist(), strict=True)), growth, known)
         while not search.finished():
             behind = min(map(len, search.losses.values()))
             count = min(TREES_PER_STEP, growth.trees - behind)
-            for index, fold in enumerate(folds):
+            for index, fold in enumerate(grown):
                 if len(search.losses[fold]) > behind:
                     continue
                 losses = np.array(growers[fold].grow(count) or [0.0] * count)  # 0 without held-out rows
@@ -376,15 +380,14 @@ class CascadeGrower:
         From a capacity in the middle the search moves to the next simpler or larger one while that is better; then the
         simplest is chosen that is within SIMPLER_ERRORS standard errors of the best.
         """
-        folds = list(range(min(TRIAL_FOLDS, len(self.splits))))
-        data = self._fold_data(folds)
-        middle = len(self.capacities) // 2
-        trials = {middle: self._run_trial(self.capacities[middle], folds, data, math.inf)}
-        best = middle
+        sample = self._sample_rows()
+        data = dict(enumerate(self._fold_data(range(min(TRIAL_FOLDS, len(self.splits))), sample)))
+        best = middle = len(self.capacities) // 2
+        trials = {middle: self._run_trial(self.capacities[middle], data, math.inf, sample)}
         for step in (-1, 1):
             at = middle + step
             while 0 <= at < len(self.capacities):
-                trials[at] = self._run_trial(self.capacities[at], folds, data, TRIAL_WORK * trials[best].work)
+                trials[at] = self._run_trial(self.capacities[at], data, TRIAL_WORK * trials[best].work, sample)
                 difference, error = self._compare(trials[at], trials[best])
                 if difference < 0:
                     best = at
@@ -401,27 +404,34 @@ class CascadeGrower:
         ]
         return trials[chosen], tuple(compared)
 
+    def _sample_rows(self) -> BoolArray | None:
+        """Return which rows capacities are compared on: about TRIAL_ROWS, by a hash of their content; None for all."""
+        rows = float(self.communicator.all_reduce_sum([len(self.y)])[0])
+        if rows <= TRIAL_ROWS:
+            return None
+        keys = folds.hash_numbers(stopping.row_content(self.table)[0], self.growth.seed + TRIAL_SEED)
+        return np.asarray(keys < np.uint64(TRIAL_ROWS / rows * 2.0**64))
+
     def _run_trial(
-        self, growth: GrowthParameters, folds: Sequence[int], data: Sequence[FoldDataset], limit: float
+        self, growth: GrowthParameters, data: dict[int, FoldDataset], limit: float, sample: BoolArray | None
     ) -> _Trial:
         """Grow trees of a capacity on some folds, with at most about ``limit`` of work, and evaluate them."""
         cost = math.log2(growth.leaves)  # of a tree: each row takes part in this many levels of splits
         most = int(min(growth.trees, max(limit / cost, growth.patience)))
-        growers = {fold: TreeGrower(own, self._fold_growth(growth, fold)) for fold, own in zip(folds, data, strict=True)}
+        growers = {fold: TreeGrower(own, self._fold_growth(growth, fold)) for fold, own in data.items()}
         search = self._grow_trees(growers, replace(growth, trees=most), {})
-        forests = [growers[fold].forest(search.best).scaled(self.scale) for fold in folds]
-        rows = [self.splits[fold].valid for fold in folds]
-        scores = [self._score(*of) for of in zip(forests, folds, rows, strict=True)]
-        losses = np.concatenate([self.loss.per_row(self.y[own], F) for own, F in zip(rows, scores, strict=True)])
+        forests = {fold: grower.forest(search.best).scaled(self.scale) for fold, grower in growers.items()}
+        rows = {fold: _sampled(self.splits[fold].valid, sample) for fold in data}
+        scores = [self._score(forests[fold], fold, rows[fold]) for fold in data]
+        losses = [self.loss.per_row(self.y[own], F) for own, F in zip(rows.values(), scores, strict=True)]
         averaging = 0.0
-        if self.averaged and len(folds) < len(
-            self.splits
-        ):  # the other models were not grown; rows of the next fold were used by all these
-            common = self.splits[len(folds)].valid
-            scores = [self._score(forest, fold, common) for forest, fold in zip(forests, folds, strict=True)]
+        if self.averaged and len(data) < len(self.splits):
+            common = _sampled(self.splits[len(data)].valid, sample)  # all these models were trained on the next fold
+            gains = self._averaging_gains([self._score(forests[fold], fold, common) for fold in data])
             weight = None if self.weight is None else self.weight[common]
-            averaging = stopping.weighted_mean(self._averaging_gains(scores), weight, self.communicator)
-        return _Trial(growth, growers, search, np.concatenate(rows), losses, averaging, cost * search.seen)
+            averaging = stopping.weighted_mean(gains, weight, self.communicator)
+        evaluated = np.concatenate(list(rows.values()))
+        return _Trial(growth, growers, search, evaluated, np.concatenate(losses), averaging, cost * search.seen, sample)
 
     def _score(self, forest: Forest, fold: int, rows: IntArray) -> FloatArray:
         """Return the scores of some rows after the trees of ``forest`` are added to those of a split."""
@@ -450,6 +460,7 @@ class _Trial:
     losses: FloatArray  # their losses
     averaging: float  # by how much the mean of all models is better than one of them
     work: float
+    sample: BoolArray | None  # the rows that were used; None for all
 
     @property
     def loss(self) -> float:
@@ -486,6 +497,10 @@ class _TreeSearch:
             if self.seen - self.best >= self.growth.patience:
                 return True
         return self.seen >= self.growth.trees
+
+
+def _sampled(rows: IntArray, sample: BoolArray | None) -> IntArray:
+    return rows if sample is None else rows[sample[rows]]
 
 
 def _feature_columns(table: Table) -> list[AnyArray]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import special
 
+from trueup.calibrators.mcgrad.cascade import FACTOR_BOUNDS
 from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
     from trueup.calibrators.stopping import Split, TaskLoss
 
-SLOPE_BOUNDS = (0.02, 50.0)
+LINE_L2 = 1.0  # of the distance to slope 1 and intercept 0, for probabilities: outcomes may all be 0 or 1
 MAX_STEPS = 50
 TOLERANCE = 1e-10  # of a step, in parameters
 
@@ -110,14 +111,21 @@ def _quadratic_form(total: FloatArray, variance: FloatArray) -> float:
 def _minimise(
     loss: TaskLoss, y: FloatArray, F: FloatArray, w: FloatArray, start: FloatArray, communicator: Communicator
 ) -> FloatArray:
-    """Return slope and intercepts of lowest loss by Newton's method, with shorter steps where one increases the loss."""
-    line, sums = start.copy(), _sum_rows(loss, y, F, w, start, communicator)
+    """Return slope and intercepts of lowest penalised loss by Newton's method; steps that increase it are shortened."""
+    l2, identity = 0.0 if loss.name == "squared" else LINE_L2, _identity(F.shape[1])
+
+    def penalised(line: FloatArray) -> _Sums:
+        sums, distance = _sum_rows(loss, y, F, w, line, communicator), line - identity
+        penalty = 0.5 * l2 * float(distance @ distance)
+        return _Sums(sums.loss + penalty, sums.gradient + l2 * distance, sums.hessian + l2 * np.eye(len(line)))
+
+    line, sums = start.copy(), penalised(start)
     for _ in range(MAX_STEPS):
         step = np.linalg.pinv(sums.hessian, rcond=1e-12, hermitian=True) @ sums.gradient
         for _ in range(30):
             moved = line - step
-            moved[0] = min(max(moved[0], SLOPE_BOUNDS[0]), SLOPE_BOUNDS[1])
-            after = _sum_rows(loss, y, F, w, moved, communicator)
+            moved[0] = min(max(moved[0], FACTOR_BOUNDS[0]), FACTOR_BOUNDS[1])
+            after = penalised(moved)
             if after.loss <= sums.loss:
                 break
             step = step / 4
