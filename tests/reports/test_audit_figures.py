@@ -37,6 +37,21 @@ def test_a_reliability_figure_has_the_overall_curve_its_band_and_a_histogram(aud
     assert ax.get_xlim() == ax.get_ylim()
 
 
+def test_an_audit_plots_any_segment_as_a_pyplot_figure(audited):
+    import matplotlib.pyplot as plt
+
+    last = audited.finding(len(audited) - 1)
+    assert last.curve is not None
+    ax = audited.plot(last.segment, title="last")
+    assert plt.gcf() is ax.figure
+    np.testing.assert_array_equal(lines(ax)[0].get_ydata(), last.curve.observed)
+    assert "if calibrated (95%)" in legend_texts(audited.plot())
+    assert plt.get_fignums() == [1, 2]
+    assert audited.plot("product=card", ax) is ax
+    with pytest.raises(ArgumentError, match="no segment 'product=cart'"):
+        audited.plot("product=cart")
+
+
 def test_findings_and_several_results_have_no_band(audited):
     single = figures.draw_reliability(audited["region=harbour"])
     assert not single.patches

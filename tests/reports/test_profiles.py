@@ -138,7 +138,7 @@ def test_values_do_not_repeat_their_field():
     found = tu.audit(data, by=["age", "region"], bins={"age": [30, 50]}, segments={"young": data["age"] < 30}, **ROLES)
     values = build_sections(found, "ads")[2]
     ages = [row[0] for row in texts(values) if row[1] == "age"]
-    assert sorted(ages) == ["< 30", ">= 50", "[30, 50)", "missing"]
+    assert sorted(ages) == ["30 to 49", "< 30", ">= 50", "missing"]
 
 
 def test_the_worst_of_many_values_are_listed_and_the_others_counted(audited):
