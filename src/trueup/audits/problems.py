@@ -51,11 +51,14 @@ class Problem:
         Other segments with a significant error that this one explains, strongest first.
     sigma : float
         The range of cumulative differences in standard deviations after the errors of stronger problems are removed.
+    rank : int
+        Position of the finding in the audit.
     """
 
     finding: Finding
     folded: tuple[str, ...]
     sigma: float
+    rank: int
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: the finding without its curve, the folded segments, and the remaining sigma."""

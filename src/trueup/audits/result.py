@@ -339,8 +339,7 @@ class Audit:
     def __getstate__(self) -> dict[str, Any]:
         """Pickle summary and problems instead of the rows."""
         summary = None if self.summary_source is None else self.summary
-        ranks = self.problem_ranks if self.held_rows is None else self.held_rows.problems
-        return {**self.__dict__, "summary_source": summary, "held_rows": None, "problem_ranks": ranks}
+        return {**self.__dict__, "summary_source": summary, "held_rows": None, "problem_ranks": self._problem_ranks}
 
     def __len__(self) -> int:
         return len(self.columns["n"])
@@ -424,9 +423,20 @@ class Audit:
 
         Of segments that share more than 90% of the rows of either, one is listed.
         """
-        ranks = self.problem_ranks if self.held_rows is None else self.held_rows.problems
-        found = [Problem(self.finding(rank), tuple(map(self.keys.name, folded)), sigma) for rank, folded, sigma in ranks]
+        found = [
+            Problem(self.finding(rank), tuple(map(self.keys.name, folded)), sigma, rank)
+            for rank, folded, sigma in self._problem_ranks
+        ]
         return Problems(sorted(found, key=lambda problem: problem.finding.state != materiality.MATERIAL))
+
+    @property
+    def _problem_ranks(self) -> tuple[ProblemRanks, ...]:
+        return self.problem_ranks if self.held_rows is None else self.held_rows.problems
+
+    @property
+    def explained_by(self) -> dict[int, int]:
+        """The rank of the problem that explains a finding, by the rank of the finding; a problem explains itself."""
+        return {rank: problem.rank for problem in self._problem_ranks for rank in (problem.rank, *problem.folded)}
 
     @cached_property
     def derived(self) -> dict[str, AnyArray]:

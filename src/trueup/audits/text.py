@@ -52,16 +52,17 @@ def significance_level(alpha: float) -> str:
     return f"{alpha:.3g}" if alpha < 0.001 else f"{100 * alpha:g}%"
 
 
-def describe_error(finding: Finding) -> str:
+def describe_error(finding: Finding, *, brief: bool = False) -> str:
     """Describe the calibration error of a segment: as a ratio if that is meaningful, else as a difference.
 
-    If the mean hides most of the error, too high at some scores and too low at others, the text states this.
+    If the mean hides most of the error, too high at some scores and too low at others, the text states this, with its size
+    unless it is ``brief``.
     """
     has_ratio = math.isfinite(finding.ratio) and finding.expected > 0
     mean = f"observed/expected {finding.ratio:.2f}" if has_ratio else f"observed minus expected {finding.bias:+.3g}"
     if abs(finding.bias) >= 0.5 * finding.ecce:
         return mean
-    by_score = f"varying with the score (ecce {number(finding.ecce, 2)})"
+    by_score = "varying with the score" + ("" if brief else f" (ecce {number(finding.ecce, 2)})")
     mean_differs = finding.ratio_low > 1 or finding.ratio_high < 1
     return f"{mean}, with larger errors {by_score}" if mean_differs else f"calibrated on average, errors {by_score}"
 
@@ -90,6 +91,11 @@ def format_excess(finding: Finding) -> str:
     size = abs(finding.excess)
     amount = f"{size:,.0f}" if 100 <= size < 1e7 else number(size, 2)
     return f"{amount} {'more' if finding.excess > 0 else 'fewer'} than expected"
+
+
+def signed_count(value: float) -> str:
+    """Format a number of excess events with its sign, such as "+120" or "-2.5"."""
+    return f"{value:+,.0f}" if 100 <= abs(value) < 1e7 else f"{value:+.2g}"
 
 
 def format_share(share: float) -> str:
@@ -182,7 +188,7 @@ def table_rows(findings: Iterable[Finding], *, states: bool = False) -> list[tup
             number(finding.expected),
             number(finding.ratio),
             f"{number(finding.ratio_low_adjusted)} to {number(finding.ratio_high_adjusted)}",
-            f"{finding.excess:+,.0f}" if 100 <= abs(finding.excess) < 1e7 else f"{finding.excess:+.2g}",
+            signed_count(finding.excess),
             last(finding),
         )
         for finding in findings
