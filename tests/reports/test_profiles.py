@@ -129,7 +129,7 @@ def test_values_are_listed_worst_first_in_the_vocabulary(audited):
     assert first[3].value == round(alone[0].observed * alone[0].n)
     assert isinstance(first[3].value, int)
     assert first[4].value == alone[0].expected * alone[0].weight
-    assert first[6].value == [alone[0].ratio_low, alone[0].ratio_high]
+    assert first[6].value == [alone[0].ratio_low_adjusted, alone[0].ratio_high_adjusted]
 
 
 def test_values_do_not_repeat_their_field():

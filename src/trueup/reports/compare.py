@@ -177,15 +177,15 @@ def overall_curves(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[
 
 
 def curve_pairs(page: Page, vocabulary: Vocabulary) -> list[tuple[Cell, list[dict[str, Any]]]]:
-    """Return names and plots of a few segments, preferably miscalibrated in some audit and with curves in all of them."""
+    """Return names and plots of the main problems, or else of a few segments, preferably with curves in all audits."""
     audits = list(page.audits.values())
     probabilities = all(audit.schema.task != "regression" for audit in audits)
     overall = {audit.overall.segment for audit in audits}
-    segments = [row for row in page.findings if _segment(row) not in overall]
+    problems = [row for row in main_problems(page.audits) if _segment(row) not in overall]
+    segments = problems or [row for row in page.findings if _segment(row) not in overall]
     plotted = [row for row in segments if all(f is not None and f.curve is not None and len(f.curve) for f in row)]
-    flagged = [row for row in plotted if any(model.state_kind(f) in ("flagged", "within") for f in row)]
     pairs = []
-    for row in (flagged or plotted or segments)[:MAX_PAIRS]:
+    for row in (plotted or segments)[:MAX_PAIRS]:
         axis = model.curve_axis([f.curve for f in row if f is not None], probabilities=probabilities)
         curves = [
             model.view_curve(audit, finding, vocabulary, axis) | {"audit": name}
@@ -228,15 +228,20 @@ def compare_segments(
     return _compared_table(audits, vocabulary, rows, more, **filters), rows
 
 
-def compare_problems(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> TableView:
-    """Return the table of the main problems of every audit, and of the segment that has become worst, by audit."""
+def main_problems(audits: Mapping[str, Audit]) -> list[Row]:
+    """Return the findings of the main problems of every audit, and of the segment that has become worst."""
     results = list(audits.values())
     keys: dict[Key, None] = {}
     for result in results:
         keys |= {result.keys.parts(problem.rank): None for problem in problems_of(result)[:MAIN_PROBLEMS]}
     if same_rows(results[0], results[-1]):
         keys |= {results[-1].keys.parts(rank): None for _, rank in worse_segments(results[0], results[-1])[:1]}
-    return _compared_table(audits, vocabulary, [_findings_of(results, key) for key in keys], brief=True)
+    return [_findings_of(results, key) for key in keys]
+
+
+def compare_problems(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> TableView:
+    """Return the table of the main problems: how they changed, and their state in every audit."""
+    return _compared_table(audits, vocabulary, main_problems(audits), brief=True)
 
 
 def _findings_of(results: Sequence[Audit], key: Key) -> Row:

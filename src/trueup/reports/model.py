@@ -392,7 +392,7 @@ def plot_path(audit: Audit, vocabulary: Vocabulary) -> dict[str, Any] | None:
         return None
     bottom, top = min(value.min(), -limit.max()), max(value.max(), limit.max())
     margin = 0.06 * (top - bottom)
-    frame = Frame(choose_axis(0.0, 1.0, 5), choose_axis(bottom - margin, top + margin, 6), 66, 8, 610, 380)
+    frame = Frame(choose_axis(0.0, 1.0, 5), choose_axis(bottom - margin, top + margin, 6), 84, 8, 600, 380)
     lowest, highest = ((frame.x(share[k]), frame.y(value[k])) for k in (np.argmin(value), np.argmax(value)))
     caption = f"range {number(overall.ecce)}"
     if overall.testable and not math.isnan(overall.p_adjusted):

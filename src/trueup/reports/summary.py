@@ -175,11 +175,13 @@ def _sizes(audit: Audit, vocabulary: Vocabulary) -> list[str]:
         beyond = sum(may_exceed(audit, problem.finding) for problem in audit.problems)
         tolerance = tolerance_text(audit)
         sentences.append(
-            f"None is certainly off by more than {tolerance}; {beyond:,} could be."
+            f"None is certainly off by more than {tolerance}; {beyond:,} of them could be."
             if beyond
             else f"The mean of each is certainly within {tolerance}."
         )
     largest = largest_certain(audit)
+    if not (audit.columns["expected"][: audit.rejected] > 0).any():
+        return sentences  # ratios of negative means have no meaning
     if largest is None:
         one, several = "Its size is uncertain: its", "Their sizes are uncertain: every"
         return [*sentences, f"{one if audit.rejected == 1 else several} interval of observed/expected contains 1."]
@@ -205,7 +207,7 @@ def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
         return Figure(rows, f"{audit.rows:,}", weight), tested, error
     findings = f"{audit.rejected:,} of {audit.tested:,} {vocabulary.segments}"
     count = Figure("distinct problems", f"{len(problems):,}", findings)
-    largest, certain = largest_certain(audit), Figure("largest certain error", "-", "every interval contains 1")
+    largest, certain = largest_certain(audit), Figure("largest certain error", "-", "no interval excludes 0")
     if largest is not None:
         certain = Figure("largest certain error", percent_off(largest[1]), shorten(largest[0], 60))
     most = max((problem.finding for problem in problems), key=lambda finding: abs(finding.excess))
@@ -214,8 +216,13 @@ def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
     return count, certain, Figure(f"largest excess of {what}", signed_count(most.excess), place), error
 
 
-def problem_table(audit: Audit, vocabulary: Vocabulary, most: int = MAIN_PROBLEMS, *, folded: bool = False) -> TableView:
-    """Return the table of the first problems, material ones first; ``folded`` names some segments that each explains."""
+def problem_table(
+    audit: Audit, vocabulary: Vocabulary, most: int = MAIN_PROBLEMS, *, intervals: bool = False, folded: bool = False
+) -> TableView:
+    """Return the table of the first problems, material ones first.
+
+    It has ``intervals`` also as text, and with ``folded`` the number and some names of the segments that each explains.
+    """
     shown = problems_of(audit)[:most]
     scale = ratio_scale(audit, findings=[problem.finding for problem in shown])
     ratio, interval, forest, state, _ = finding_columns(audit, vocabulary, lambda problem: problem.finding, scale)
@@ -241,7 +248,8 @@ def problem_table(audit: Audit, vocabulary: Vocabulary, most: int = MAIN_PROBLEM
         ),
         ratio,
         forest,
-        *([interval, count, Column("such as", explains, kind="meaning")] if folded else []),
+        *([interval] if intervals else []),
+        *([count, Column("such as", explains, kind="meaning")] if folded else []),
     ]
     return make_table(columns, shown, len(problems_of(audit)) - len(shown))
 
