@@ -268,7 +268,8 @@ def test_the_map_shows_the_largest_certain_error_of_each_pair_of_columns(before)
             f for f in before.worst(before.tested)
             if columns_of(f.segment) == used
         ]  # fmt: skip
-        sizes = [abs(certain - 1) for f in found if f.p_adjusted <= 0.05 for certain in [certain_ratio(f)]]
+        ratios = [certain_ratio(f) for f in found if f.p_adjusted <= 0.05]
+        sizes = [max(ratio, 1 / ratio) - 1 for ratio in ratios]
         assert error == ("–" if max(sizes, default=0) == 0 else f"{math.floor(100 * max(sizes))}%")
         assert int(flagged) == sum(f.p_adjusted <= 0.05 for f in found)
         assert int(tested) == len(found)

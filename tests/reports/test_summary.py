@@ -74,10 +74,22 @@ def test_without_a_tolerance_the_headline_states_the_largest_certain_error(misca
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [(1.358, "35%"), (0.82, "18%"), (1.0249, "2.4%"), (3.456, "245%"), (1.0, "0%"), (0.0, "100%"), (1.00012345, "0.012%")],
+    [(1.358, "35%"), (0.8, "25%"), (1.0249, "2.4%"), (3.456, "245%"), (1.0, "0%"), (0.0, "-"), (1.00012345, "0.012%")],
 )
 def test_a_certain_error_is_rounded_towards_zero(ratio, text):
     assert percent_off(ratio) == text
+
+
+def test_scores_that_are_too_high_are_described_as_such():
+    data = make_rows(0, n=6_000)
+    audit = audit_rows({**data, "p": 2 * data["p"]}, tolerance="50%")
+    name, ratio = largest_certain(audit)
+    assert ratio < 1 / 1.5
+    vocabulary = Vocabulary(score="PD")
+    assert (
+        lead(audit, vocabulary)[-1]
+        == f"The largest error that is certain: PDs at least {percent_off(ratio)} too high in {name}."
+    )
 
 
 def test_errors_beyond_the_tolerance_are_material(miscalibrated):

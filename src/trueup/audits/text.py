@@ -128,7 +128,7 @@ def verdict(audit: Audit) -> str:
         count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, {distinct}"
         return f"{materiality.DETECTED}: {count}; {largest}{ending}"
     if audit.state == materiality.WITHIN_TOLERANCE:
-        count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, none certainly beyond {tolerance}"
+        count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, {distinct}, none certainly beyond {tolerance}"
         return f"miscalibrated {materiality.WITHIN_TOLERANCE}: {count}; {largest}{ending}"
     material = int(audit.is_material.sum())
     count = f"{material:,} of {audit.tested:,} segments beyond {tolerance} {at}, {audit.rejected - material:,} within"

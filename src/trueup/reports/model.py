@@ -200,11 +200,13 @@ def make_filters(used: Sequence[Sequence[int]], rows: Iterable[int], names: Sequ
 
 
 def percent_off(ratio: float) -> str:
-    """Format how far observed/expected is from 1, in percent of the expected: 1.358 is "35%".
+    """Format how far observed/expected is from 1, as tolerances are stated: both 1.25 and 1/1.25 are "25%".
 
     It is rounded towards 0, to two significant digits, so that an error of at least this size remains one.
     """
-    percent = 100 * abs(ratio - 1)
+    if not 0 < ratio < math.inf:
+        return "-"
+    percent = 100 * (max(ratio, 1 / ratio) - 1)
     if percent < 1e-4:
         return "0%"
     scale = 10.0 ** max(1 - math.floor(math.log10(percent)), 0)

@@ -11,7 +11,6 @@ import trueup
 from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE
 from trueup.audits.text import (
     ADJUSTMENTS,
-    describe_error,
     format_share,
     is_possible_shift,
     min_tested_rows,
@@ -34,8 +33,8 @@ from trueup.reports.model import (
     ratio_scale,
     text_cell,
 )
-from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary
-from trueup.reports.text import MAX_FILES, count_segments, fit_code, format_shift, interval_text, summary_of
+from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary, plural
+from trueup.reports.text import MAX_FILES, fit_code, format_shift, interval_text, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +51,6 @@ MAX_CODE_LENGTH = 2_000
 LARGE_UNDETECTED_ERROR = 0.25  # of the mean: collect more rows if an error of this size could go undetected
 AUDIT_AGAIN = "Audit again when the model, the data or the population changes; p-values are for one look."
 HEADLINES = {
-    MATERIAL: "Material miscalibration",
     WITHIN_TOLERANCE: "Miscalibrated, within tolerance",
     DETECTED: "Miscalibrated",
     NOT_DETECTED: "No miscalibration found",
@@ -77,11 +75,14 @@ def tolerance_text(audit: Audit) -> str:
     return f"{100 * tolerance.value:g} percentage point{'' if tolerance.value == 0.01 else 's'}"
 
 
-def in_words(audit: Audit, ratio: float, vocabulary: Vocabulary) -> str:
-    """Return observed/expected in words, such as "35% more defaults than predicted"."""
+def describe_certain(audit: Audit, ratio: float, vocabulary: Vocabulary) -> str:
+    """Return a limit of observed/expected in words, such as "at least 35% more defaults than predicted"."""
+    size = f"at least {percent_off(ratio)}"
+    if ratio < 1:
+        return f"{plural(vocabulary.score)} {size} too high"
     if audit.schema.task == "regression":
-        return f"outcomes {percent_off(ratio)} {'higher' if ratio > 1 else 'lower'} than predicted"
-    return f"{percent_off(ratio)} {'more' if ratio > 1 else 'fewer'} {vocabulary.outcomes} than predicted"
+        return f"outcomes {size} higher than predicted"
+    return f"{size} more {vocabulary.outcomes} than predicted"
 
 
 def largest_certain(audit: Audit) -> tuple[str, float] | None:
@@ -186,8 +187,8 @@ def _sizes(audit: Audit, vocabulary: Vocabulary) -> list[str]:
         one, several = "Its size is uncertain: its", "Their sizes are uncertain: every"
         return [*sentences, f"{one if audit.rejected == 1 else several} interval of observed/expected contains 1."]
     name, ratio = largest
-    certain = in_words(audit, ratio, vocabulary)
-    return [*sentences, f"The largest error that is certain: at least {certain} in {shorten(name, MAX_NAME_LENGTH)}."]
+    certain = describe_certain(audit, ratio, vocabulary)
+    return [*sentences, f"The largest error that is certain: {certain} in {shorten(name, MAX_NAME_LENGTH)}."]
 
 
 # Figures
@@ -299,16 +300,6 @@ def _after_findings(audit: Audit, vocabulary: Vocabulary) -> NextStep:
         return NextStep((f"No correction is required for a tolerance of {tolerance_text(audit)}.", AUDIT_AGAIN))
     learn = f"Collect more {rows} to learn whether errors exceed {tolerance_text(audit)}."
     return NextStep((learn, f"To reduce them now, {fit}"), code)
-
-
-def describe_remaining(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> str:
-    """Return how many segments are miscalibrated, for a sentence: "12 segments are"."""
-    return f"{count_segments(audit.rejected, vocabulary)} {'is' if audit.rejected == 1 else 'are'}"
-
-
-def describe_ratio(finding: Finding) -> str:
-    """Return the error of a finding for a sentence on its change: observed/expected, or the difference."""
-    return f"{finding.ratio:.2f}" if math.isfinite(finding.ratio) and finding.expected > 0 else describe_error(finding)
 
 
 # Sign-off
