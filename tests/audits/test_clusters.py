@@ -251,14 +251,14 @@ def test_the_design_effect_is_a_column_of_audits_with_clusters_only():
     assert audit.overall.to_dict()["design_effect"] == audit.overall.design_effect > 2
     assert audit.to_dict(1)["roles"]["cluster"] == "customer"
     assert not any(name.startswith("customer") for name in audit.to_frame()["segment"])
-    assert next(csv_lines(audit)).endswith(",design_effect\r\n")
+    assert next(csv_lines(audit)).endswith(",design_effect,problem\r\n")
     assert "rows are in 150 clusters (by customer): design effect" in repr(audit)
     plain = tu.audit(without_clusters(rows), **ROLES)
     assert plain.overall.design_effect is None
     for found in (plain.to_frame(), plain.overall.to_dict(), plain.to_dict(1)["roles"]):
         assert not {"design_effect", "cluster"} & set(found)
     lines = list(csv_lines({"clusters": audit, "plain": plain}))
-    assert lines[-1].endswith(",\r\n")
+    assert lines[-1].endswith(",,\r\n")
     assert plain.global_sigma * math.sqrt(audit.overall.design_effect) == pytest.approx(audit.global_sigma)
     assert audit.summary.scores["slope_se"] > plain.summary.scores["slope_se"]
 
