@@ -1,11 +1,24 @@
-"""Run every doctest in an empty directory of its own: pages may write files of the same name."""
+"""Run every doctest in an empty directory of its own, and simulations with few or all of their repetitions."""
 
 from __future__ import annotations
 
 import pytest
 
 
+def pytest_addoption(parser):
+    """Add the option of `make slow`."""
+    parser.addoption("--full", action="store_true", help="run simulations with all their repetitions")
+
+
 @pytest.fixture(autouse=True)
 def _own_directory(request, monkeypatch):
+    """Change to an empty directory: pages may write files of the same name."""
     if isinstance(request.node, pytest.DoctestItem):
         monkeypatch.chdir(request.getfixturevalue("tmp_path"))
+
+
+@pytest.fixture
+def repetitions(request):
+    """Return the repetitions of a simulation, from its mark ``simulation(few, all)``."""
+    few, full = request.node.get_closest_marker("simulation").args
+    return full if request.config.getoption("full") else few

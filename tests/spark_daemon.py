@@ -5,8 +5,8 @@ Workers are forked from it, and collect garbage after every task: frozen objects
 
 import gc
 
-import pandas  # noqa: F401
-import pyarrow  # noqa: F401
+import pandas as pd  # noqa: F401
+import pyarrow as pa  # noqa: F401
 from pyspark.daemon import manager
 
 import trueup.audits.audit
