@@ -1,4 +1,4 @@
-"""Run every doctest in an empty directory of its own, and simulations with few or all of their repetitions."""
+"""Run every doctest in an empty directory of its own, and random experiments with few or all of their repetitions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 def pytest_addoption(parser):
     """Add the option of `make slow`."""
-    parser.addoption("--full", action="store_true", help="run simulations with all their repetitions")
+    parser.addoption("--full", action="store_true", help="repeat random experiments as often as in `make slow`")
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +19,6 @@ def _own_directory(request, monkeypatch):
 
 @pytest.fixture
 def repetitions(request):
-    """Return the repetitions of a simulation, from its mark ``simulation(few, all)``."""
-    few, full = request.node.get_closest_marker("simulation").args
+    """Return the number of repetitions of a test marked ``repeated(few, all)``."""
+    few, full = request.node.get_closest_marker("repeated").args
     return full if request.config.getoption("full") else few

@@ -309,7 +309,7 @@ def test_large_integers_are_distinct_identifiers():
         {"clusters": 200, "size": 8, "icc": 0.3, "zipf": True},
     ],
 )  # fmt: skip
-@pytest.mark.simulation(20, 60)
+@pytest.mark.repeated(20, 60)
 def test_audits_of_calibrated_clusters_are_false_alarms_in_5_percent_at_most(options, repetitions):
     audits = [
         tu.audit(clustered_rows(seed, **options), **ROLES, cluster="customer", threads=1) for seed in range(repetitions)
@@ -323,7 +323,7 @@ def test_without_clusters_calibrated_rows_look_miscalibrated():
     assert np.mean([tu.audit(data, **ROLES, threads=1).miscalibrated for data in rows]) == 1
 
 
-@pytest.mark.simulation(20, 60)
+@pytest.mark.repeated(20, 60)
 def test_weighted_clusters_are_false_alarms_in_5_percent_at_most(repetitions):
     alarms = []
     for seed in range(repetitions):
@@ -387,7 +387,7 @@ def test_clusters_of_one_row_change_no_audit_of_real_outcomes(options):
     ("kind", "options"),
     [("gamma", {"task": "regression"}), ("poisson", {"task": "regression"}), ("poisson", {"family": "poisson"})],
 )
-@pytest.mark.simulation(15, 40)
+@pytest.mark.repeated(15, 40)
 def test_audits_of_calibrated_amounts_in_clusters_are_false_alarms_in_5_percent_at_most(kind, options, repetitions):
     alarms = {"customer": [], None: []}
     for seed in range(repetitions):
@@ -501,9 +501,9 @@ def write_csv(path, rows):
     return str(path)
 
 
-@pytest.mark.parametrize("spelling", [int, str])
-@pytest.mark.parametrize("real", [False, True])
-@pytest.mark.parametrize("by", [None, ["region"]])
+@pytest.mark.parametrize(
+    ("spelling", "real", "by"), [(int, False, None), (int, True, ["region"]), (str, False, ["region"]), (str, True, None)]
+)
 def test_repeated_identifiers_in_scanned_files_are_named_in_a_warning(tmp_path, spelling, real, by, monkeypatch):
     rows = clustered_rows(2, 400, 6, 0.5)
     rows["customer"] = np.char.add("c", rows["customer"].astype(str)) if spelling is str else rows["customer"]

@@ -35,7 +35,7 @@ def _population(seed, weighted=False, n=3000, levels=(4, 4, 4), **options):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.simulation(30, 120)
+@pytest.mark.repeated(30, 120)
 def test_the_false_alarm_rate_of_a_calibrated_model_is_at_most_alpha(variant, repetitions):
     alarms = 0
     for seed in range(repetitions):
@@ -45,7 +45,7 @@ def test_the_false_alarm_rate_of_a_calibrated_model_is_at_most_alpha(variant, re
 
 
 @pytest.mark.parametrize("variant", ["plain", "rounded", "rare and weighted"])
-@pytest.mark.simulation(25, 80)
+@pytest.mark.repeated(25, 80)
 def test_the_false_alarm_rate_of_resampled_outcomes_is_alpha(variant, repetitions):
     alarms = 0
     for seed in range(repetitions):
@@ -59,7 +59,7 @@ def test_the_false_alarm_rate_of_resampled_outcomes_is_alpha(variant, repetition
 
 @pytest.mark.parametrize("rate", [0.001, 0.01, 0.1, 0.5, 0.97])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.simulation(6_000, 20_000)
+@pytest.mark.repeated(6_000, 20_000)
 def test_default_p_values_of_thin_segments_keep_their_level_in_the_tail(rate, weighted, repetitions):
     segments, rows = repetitions, 60
     random = np.random.default_rng(int(1000 * rate) + weighted)
@@ -166,7 +166,7 @@ def _weighted_rows(kind, random, n=2000):
 
 
 @pytest.mark.parametrize("kind", ["exposures", "a few heavy rows", "sampled"])
-@pytest.mark.simulation(12, 40)
+@pytest.mark.repeated(12, 40)
 def test_awkward_weights_keep_level_and_coverage(kind, repetitions):
     alarms, covered = 0, []
     for seed in range(repetitions):
@@ -216,7 +216,7 @@ def _partly_sampled(kind, random, n=5000):
 
 
 @pytest.mark.parametrize("kind", ["low scores", "some levels", "levels of another column"])
-@pytest.mark.simulation(20, 60)
+@pytest.mark.repeated(20, 60)
 def test_weights_that_depend_on_the_outcome_in_some_rows_keep_the_level(kind, repetitions):
     alarms = 0
     for seed in range(repetitions):
@@ -250,7 +250,7 @@ def test_p_values_use_observed_cumulants_where_weights_depend_on_the_outcome_in_
     assert compared > 20
 
 
-@pytest.mark.simulation(5, 20)
+@pytest.mark.repeated(5, 20)
 def test_segments_with_far_too_few_rare_events_are_found(repetitions):
     found = 0
     for seed in range(repetitions):

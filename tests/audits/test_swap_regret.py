@@ -170,7 +170,7 @@ SETTINGS = [(500, 0.02, "tree"), (2000, 0.02, "linear"), (1000, 0.1, "tree"), (6
 
 
 @pytest.mark.parametrize(("rows", "rate", "learner"), SETTINGS)
-@pytest.mark.simulation(40, 200)
+@pytest.mark.repeated(40, 200)
 def test_the_false_alarm_rate_of_calibrated_scores_is_at_most_alpha(rows, rate, learner, repetitions):
     alpha = 0.05
     found = [regret(people(rows, seed, rate=rate), learner=learner, random_state=seed) for seed in range(repetitions)]
@@ -178,7 +178,7 @@ def test_the_false_alarm_rate_of_calibrated_scores_is_at_most_alpha(rows, rate, 
         assert alarms <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repetitions)
 
 
-@pytest.mark.simulation(50, 200)
+@pytest.mark.repeated(50, 200)
 def test_the_false_alarm_rate_of_discrete_rows_is_at_most_alpha(repetitions):
     alpha, alarms = 0.05, 0
     for seed in range(repetitions):
@@ -189,7 +189,7 @@ def test_the_false_alarm_rate_of_discrete_rows_is_at_most_alpha(repetitions):
     assert alarms / repetitions <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repetitions)
 
 
-@pytest.mark.simulation(40, 150)
+@pytest.mark.repeated(40, 150)
 def test_real_outcomes_with_long_tails_have_few_false_alarms(repetitions):
     alpha, alarms = 0.05, 0
     for seed in range(repetitions):
@@ -201,7 +201,7 @@ def test_real_outcomes_with_long_tails_have_few_false_alarms(repetitions):
     assert alarms / repetitions <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repetitions)
 
 
-@pytest.mark.simulation(50, 100)
+@pytest.mark.repeated(50, 100)
 def test_the_minimum_detectable_effect_has_its_power(repetitions):
     # Every score is off by the same shift, which every witness points to; learning it costs some of the power.
     quiet = regret(people(2000, 0), features=[], levels=1)
@@ -585,7 +585,7 @@ def clustered_people(seed, clusters=250, size=10, icc=0.6, shift=0.0, *, real=Fa
 
 
 @pytest.mark.parametrize("real", [False, True])
-@pytest.mark.simulation(20, 60)
+@pytest.mark.repeated(20, 60)
 def test_calibrated_clusters_are_rarely_called_miscalibrated(real, repetitions):
     found = {True: 0, False: 0}
     more = {"task": "regression"} if real else {}

@@ -385,7 +385,7 @@ def test_saturation_is_optional_and_needs_held_out_rows():
 # ------------------------------------------------------------------ no harm, and refusals
 
 
-@pytest.mark.simulation(6, 20)
+@pytest.mark.repeated(6, 20)
 def test_calibrated_scores_are_not_harmed(repetitions):
     n = 1000
     harms, untouched = [], 0

@@ -416,7 +416,7 @@ def simulated(n, random):
     lambda: multiaccuracy(features=["group"], stopping=tu.CrossValidation()),
     lambda: tu.LoRe("p", ["group"], threads=1),
 ])  # fmt: skip
-@pytest.mark.simulation(20, 60)
+@pytest.mark.repeated(20, 60)
 def test_cost_intervals_from_held_out_rows_have_their_coverage(make, repetitions):
     held = 0
     for seed in range(repetitions):

@@ -233,7 +233,7 @@ def test_shifts_of_segments_are_corrected():
     assert {"c0=c0_1", "c1=c1_0"} <= {one.segment for one in fix.explain().corrections[:4]}
 
 
-@pytest.mark.simulation(10, 24)
+@pytest.mark.repeated(10, 24)
 def test_calibrated_scores_are_left_unchanged(repetitions):
     kept = 0
     for seed in range(repetitions):
@@ -410,7 +410,7 @@ def cells(n, seed):
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
-@pytest.mark.simulation(10, 24)
+@pytest.mark.repeated(10, 24)
 def test_calibrated_scores_of_few_distinct_values_are_left_unchanged(task, repetitions):
     # Where each fold has its share of the events of every cell, chance in one is confirmed by all others: .7 of such fits.
     kept = sum(

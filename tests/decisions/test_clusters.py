@@ -131,7 +131,7 @@ def test_fewer_than_ten_clusters_are_refused():
 @pytest.mark.parametrize("prevalence", [0.25, 0.04])
 @pytest.mark.parametrize(("clusters", "size", "icc"), [(60, 20, 0.0), (60, 20, 1.0), (300, 10, 0.3)])
 @pytest.mark.parametrize("uneven", [False, True])
-@pytest.mark.simulation(12, 60)
+@pytest.mark.repeated(12, 60)
 def test_intervals_of_counts_cover_and_are_not_much_wider_than_needed(clusters, size, icc, uneven, prevalence, repetitions):
     # fn below the threshold .3, as a share of the population; scores are beta(1, b), P(f > x) = (1 - x)^b.
     b, cut = 1 / prevalence - 1, 0.3
@@ -180,7 +180,7 @@ def test_intervals_are_wider_with_clusters():
     assert widths[1] > 1.3 * widths[0]
 
 
-@pytest.mark.simulation(30, 100)
+@pytest.mark.repeated(30, 100)
 def test_intervals_of_costs_cover_the_mean_cost_of_the_population(repetitions):
     # Outcomes are shared by the eight rows of a cluster. The mean cost per row at the threshold .3, by the true scores:
     # .3 is exceeded by (.6 - .3) / .55 of the clusters.
@@ -254,7 +254,7 @@ def two_scores(seed, clusters=200, size=10, icc=0.5):
     return y, {name: 1 / (1 + np.exp(1 - logit - 0.5 * error)) for name, error in zip("ab", errors, strict=True)}, cluster
 
 
-@pytest.mark.simulation(20, 60)
+@pytest.mark.repeated(20, 60)
 def test_decision_curves_of_clusters_rarely_call_equally_good_scores_different(repetitions):
     different = {True: 0, False: 0}
     for seed in range(repetitions):

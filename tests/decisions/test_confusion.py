@@ -162,7 +162,7 @@ def test_precision_and_npv_are_nan_without_their_denominator():
 @TARGETS
 @pytest.mark.parametrize("power", [1.0, 1.6], ids=["calibrated", "miscalibrated"])
 @pytest.mark.parametrize("shape", [(1.0, 1.0), (0.3, 6.0)], ids=["even", "rare"])
-@pytest.mark.simulation(25, 120)
+@pytest.mark.repeated(25, 120)
 def test_every_interval_has_its_coverage(shape, power, target, repetitions):
     random, threshold = np.random.default_rng(11), 0.25
     covered = dict.fromkeys(MEASURES, 0)

@@ -206,7 +206,7 @@ def draw(random, n, shape):
 @ONCE_IN_A_WHILE
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("target", ["rows", "population"])
-@pytest.mark.simulation(60, 300)
+@pytest.mark.repeated(60, 300)
 def test_intervals_of_a_fixed_rule_have_their_coverage(shape, target, repetitions):
     random, covered = np.random.default_rng(7), 0
     rule = 0.2 / (15 if shape == "rare" else 1)
@@ -220,7 +220,7 @@ def test_intervals_of_a_fixed_rule_have_their_coverage(shape, target, repetition
     assert covered / repetitions >= 0.9 - three_se(0.9, repetitions)
 
 
-@pytest.mark.simulation(25, 100)
+@pytest.mark.repeated(25, 100)
 def test_corrections_vary_with_the_number_of_rows_per_segment(repetitions):
     # Scores are uninformative: the cost of a row depends on its segment alone, which is random.
     random, covered = np.random.default_rng(2), {"cost": 0, "precision": 0}
@@ -271,7 +271,7 @@ def test_sampling_variance_of_weighted_segments_is_that_of_row_costs():
 
 
 @ONCE_IN_A_WHILE
-@pytest.mark.simulation(60, 300)
+@pytest.mark.repeated(60, 300)
 def test_tuned_rules_need_wider_intervals(repetitions):
     """Thresholds chosen on the labelled rows: the interval of a fixed rule fails, that of a tuned rule holds."""
     random, covered = np.random.default_rng(3), {False: 0, True: 0}
@@ -292,7 +292,7 @@ def test_tuned_rules_need_wider_intervals(repetitions):
 
 
 @ONCE_IN_A_WHILE
-@pytest.mark.simulation(75, 300)
+@pytest.mark.repeated(75, 300)
 def test_best_rule_of_the_scores_is_not_tuned(repetitions):
     random, covered = np.random.default_rng(5), 0
     for _ in range(repetitions):
@@ -304,7 +304,7 @@ def test_best_rule_of_the_scores_is_not_tuned(repetitions):
 
 
 @ONCE_IN_A_WHILE
-@pytest.mark.simulation(75, 300)
+@pytest.mark.repeated(75, 300)
 def test_tuned_intervals_also_hold_for_a_fixed_rule(repetitions):
     random, covered = np.random.default_rng(6), 0
     for _ in range(repetitions):

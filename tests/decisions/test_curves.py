@@ -468,7 +468,7 @@ def population(random, score, truth):
         ("tied", "roc", "population", 600), ("tied", "pr", "population", 1000),
     ],
 )  # fmt: skip
-@pytest.mark.simulation(25, 100)
+@pytest.mark.repeated(25, 100)
 def test_bands_and_areas_have_simultaneous_coverage(shape, kind, target, rows, repetitions):
     score, truth = SHAPES[shape]
     random, covered, areas = np.random.default_rng(4), 0, 0
@@ -488,7 +488,7 @@ def test_bands_and_areas_have_simultaneous_coverage(shape, kind, target, rows, r
     assert min(covered, areas) / repetitions >= LEVEL - three_se(LEVEL, repetitions)
 
 
-@pytest.mark.simulation(25, 100)
+@pytest.mark.repeated(25, 100)
 def test_bands_without_evidence_need_calibrated_scores(repetitions):
     random, covered = np.random.default_rng(5), {1.0: 0, 0.6: 0}
     for right in covered:

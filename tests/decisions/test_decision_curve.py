@@ -130,7 +130,7 @@ def test_identical_scores_gain_nothing_and_low_thresholds_treat_all():
 
 
 @pytest.mark.parametrize("n", [200, 2_000])
-@pytest.mark.simulation(60, 300)
+@pytest.mark.repeated(60, 300)
 def test_intervals_cover_the_benefit_of_the_population(n, repetitions):
     random, t = np.random.default_rng(n), np.array([0.05, 0.2, 0.5, 0.8, 0.95])
     truth, before, after = population(random, 400_000)
@@ -193,7 +193,7 @@ def test_without_outcomes_the_benefit_is_the_negative_expected_cost():
                     )
 
 
-@pytest.mark.simulation(75, 300)
+@pytest.mark.repeated(75, 300)
 def test_without_outcomes_intervals_cover_the_realised_benefit(repetitions):
     random, t = np.random.default_rng(8), np.array([0.05, 0.2, 0.5, 0.8])
     covered = np.zeros((2, len(t)))
@@ -274,7 +274,7 @@ def test_covariance_of_net_benefits_equals_its_definition():
     assert _covariance(noise, means, t / (1 - t)) == pytest.approx(twin, abs=1e-12)
 
 
-@pytest.mark.simulation(20, 60)
+@pytest.mark.repeated(20, 60)
 def test_equally_good_scores_rarely_differ_at_any_threshold(repetitions):
     # Pointwise limits at 99 thresholds differ somewhere in about half of these runs.
     random, differing, pointwise = np.random.default_rng(0), 0, 0
@@ -290,7 +290,7 @@ def test_equally_good_scores_rarely_differ_at_any_threshold(repetitions):
     assert pointwise / repetitions > 0.25
 
 
-@pytest.mark.simulation(20, 60)
+@pytest.mark.repeated(20, 60)
 def test_simultaneous_limits_contain_the_pointwise_ones_and_cover_all_thresholds(repetitions):
     random, t, covered = np.random.default_rng(1), np.arange(1, 20) / 20, np.zeros(2)
     truth, before, after = population(random, 200_000)

@@ -450,7 +450,7 @@ def test_strata_are_never_small_and_do_not_split_equal_scores(seed, n, distinct)
 
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.ShiftWarning")
-@pytest.mark.simulation(15, 40)
+@pytest.mark.repeated(15, 40)
 def test_intervals_cover_if_the_score_distribution_shifts_moderately(repetitions):
     # Scores that are too extreme, and a shift by 0.1 standard deviations: unweighted labelled rows bias average precision
     # by 0.05, and its interval then covers in about 6 of 10 runs.

@@ -288,7 +288,7 @@ def repeated(draw, repetitions):
 
 @pytest.mark.parametrize("shift", [0.0, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.simulation(1000, 4000)
+@pytest.mark.repeated(1000, 4000)
 def test_debiased_square_is_unbiased_for_bins_of_one_score(shift, weighted, repetitions):
     p = np.repeat([0.05, 0.25, 0.45, 0.85], 10)
     w = np.tile([1.0, 3.0], 20) if weighted else None
@@ -298,7 +298,7 @@ def test_debiased_square_is_unbiased_for_bins_of_one_score(shift, weighted, repe
     assert naive > 3 * slack  # the bias that it corrects is visible
 
 
-@pytest.mark.simulation(1000, 4000)
+@pytest.mark.repeated(1000, 4000)
 def test_debiased_square_of_soft_outcomes_is_unbiased(repetitions):
     def draw(random):
         p = random.uniform(0.1, 0.9, 60)
@@ -308,7 +308,7 @@ def test_debiased_square_of_soft_outcomes_is_unbiased(repetitions):
     assert abs(mean) < slack
 
 
-@pytest.mark.simulation(1000, 4000)
+@pytest.mark.repeated(1000, 4000)
 def test_debiased_square_of_binary_outcomes_is_low_by_the_score_variance(repetitions):
     # One bin of 20 rows, scores uniform on [0, 1]: var(p)/n = 1/240.
     def draw(random):

@@ -434,7 +434,7 @@ CONFIDENCES = {
 
 @pytest.mark.parametrize("name", list(CONFIDENCES))
 @pytest.mark.parametrize("gamma", [0.02, 0.4, np.inf])
-@pytest.mark.simulation(10, 40)
+@pytest.mark.repeated(10, 40)
 def test_calibrated_confidences_have_coverage_and_few_alarms(name, gamma, repetitions):
     covered, alarmed, any_alarm = simulate(CONFIDENCES[name], lambda p: p, gamma, repetitions)
     # Neighbouring points are dependent: a repetition counts as one draw.
@@ -456,7 +456,7 @@ def test_normal_limits_fail_for_few_neighbours():
 
 
 @pytest.mark.parametrize("truth", [lambda p: 0.8 * p, lambda p: np.clip(p + 0.2, 0, 1), lambda p: 0 * p + 0.5])
-@pytest.mark.simulation(5, 20)
+@pytest.mark.repeated(5, 20)
 def test_limits_have_coverage_for_miscalibrated_confidences(truth, repetitions):
     for name in ("low", "high", "any"):
         for leave_one_out in (False, True):
@@ -583,8 +583,8 @@ def test_draws_equal_the_step_down_min_p_method(way, together, monkeypatch):
 @pytest.mark.parametrize(
     "way",
     [
-        pytest.param("rows", marks=pytest.mark.simulation(60, 300)),
-        *(pytest.param(way, marks=pytest.mark.simulation(30, 100)) for way in ("weighted", "groups")),
+        pytest.param("rows", marks=pytest.mark.repeated(60, 300)),
+        *(pytest.param(way, marks=pytest.mark.repeated(30, 100)) for way in ("weighted", "groups")),
     ],
 )
 def test_draws_keep_their_level_for_calibrated_confidences(way, repetitions):
@@ -601,7 +601,7 @@ def test_draws_keep_their_level_for_calibrated_confidences(way, repetitions):
     assert abs(alarms / repetitions - 0.05) <= twins.three_se(0.05, repetitions)
 
 
-@pytest.mark.simulation(30, 100)
+@pytest.mark.repeated(30, 100)
 def test_soft_hits_keep_the_level(repetitions):
     random = np.random.default_rng(23)
     alarms = 0
@@ -613,7 +613,7 @@ def test_soft_hits_keep_the_level(repetitions):
     assert alarms / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
 
 
-@pytest.mark.simulation(40, 200)
+@pytest.mark.repeated(40, 200)
 def test_stepping_down_keeps_the_level(repetitions):
     random = np.random.default_rng(24)
     found_off, false = 0, 0
@@ -627,7 +627,7 @@ def test_stepping_down_keeps_the_level(repetitions):
     assert false / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
 
 
-@pytest.mark.simulation(4, 10)
+@pytest.mark.repeated(4, 10)
 def test_draws_have_more_power_than_the_bound(repetitions):
     """Many overlapping neighbourhoods: the bound counts each, the draws account for their dependence."""
     random = np.random.default_rng(25)

@@ -115,7 +115,7 @@ def test_ends_without_events_have_limits():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.simulation(20, 60)
+@pytest.mark.repeated(20, 60)
 def test_the_curve_of_a_calibrated_score_lies_within_its_consistency_band(kind, repetitions):
     inside = []
     for seed in range(repetitions):
@@ -134,7 +134,7 @@ def test_miscalibrated_curves_leave_the_consistency_band():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.simulation(30, 100)
+@pytest.mark.repeated(30, 100)
 def test_the_confidence_band_covers_the_true_rate(kind, repetitions):
     covered, ends = [], []
     for seed in range(repetitions):

@@ -268,7 +268,7 @@ def test_the_fit_solves_its_equations_and_the_errors_are_the_sandwich(seed):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.simulation(200, 1000)
+@pytest.mark.repeated(200, 1000)
 def test_slope_and_intercept_intervals_have_their_coverage(weighted, repetitions):
     rng = np.random.default_rng(7)
     n, slope, intercept = 1500, 0.8, 0.3
@@ -388,7 +388,7 @@ def test_hosmer_lemeshow_bins_never_split_ties():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.simulation(600, 2000)
+@pytest.mark.repeated(600, 2000)
 def test_hosmer_lemeshow_pvalues_are_uniform_under_calibration(weighted, repetitions):
     rng = np.random.default_rng(9)
     n = 2000
