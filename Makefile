@@ -1,5 +1,6 @@
 # make demo   install and run the main workflow on a simulated population
 # make test   install what the tests need and run every check
+# make slow   repeat the random experiments of the tests as often as their full tolerance needs
 # make docs   build the documentation into site/; a broken link is an error
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,13 +15,13 @@ AXE := axe-core@4.14.0
 # Tests wait for disks and subprocesses: one worker more than cores keeps the cores busy.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1)")
 
-.PHONY: demo test lint types layers unit waiting cluster browser axe wheel docs clean
+.PHONY: demo test slow lint types layers unit waiting cluster browser axe wheel docs clean
 
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
 
-# The tests of clusters and of pages mostly wait for Java and for a browser: they run at the same time as the unit tests.
-test: lint types layers
+# The unit tests use all cores; what mostly waits, for one process, for Java or for a browser, runs at the same time.
+test: lint
 	$(MAKE) --no-print-directory -j2 -O unit waiting
 
 lint: $(VENV)/.dev
@@ -40,7 +41,12 @@ unit: $(VENV)/.dev
 cluster: $(VENV)/.dev
 	$(BIN)/pytest tests/cluster
 
+# In the suite, tests marked `repeated` run few of their repetitions.
+slow: $(VENV)/.dev
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --full -m repeated tests
+
 waiting:
+	$(MAKE) --no-print-directory types layers
 	$(MAKE) --no-print-directory cluster
 	$(MAKE) --no-print-directory browser
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -17,10 +18,11 @@ USER = """
 import sys, json, numpy as np, trueup as tu
 for path in sys.argv[1:]:
     rows = json.loads(open(path[:-7] + ".json").read())["rows"]
-    rows["day"] = np.array(rows["day"], "datetime64[D]")
+    if "day" in rows:
+        rows["day"] = np.array(rows["day"], "datetime64[D]")
     model = tu.load(path)
     row = {name: values[0] for name, values in rows.items()}
-    model.predict(rows), model.predict_one(row), repr(model.explain(row)), repr(model)
+    model.predict(rows), model.predict_one(row), repr(model.explain(row)), repr(model.explain()), repr(model)
 heavy = {"lightgbm", "sklearn", "pandas", "polars", "pyarrow", "duckdb"}
 print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 """
@@ -38,9 +40,9 @@ def read(path):
     return golden
 
 
-def heavy_packages(directory):
-    """Load and use all files of a directory in a fresh process; return the heavy packages that it imported."""
-    files = [str(path) for path in sorted(directory.glob("*.trueup"))]
+def heavy_packages():
+    """Load and use all golden files in a fresh process; return the heavy packages that it imported."""
+    files = [str(path) for path in sorted(Path(__file__).with_name("golden").rglob("*.trueup"))]
     done = subprocess.run([sys.executable, "-c", USER, *files], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

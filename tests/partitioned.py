@@ -8,11 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from trueup.calibrators.stopping import append_rows
+from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.cluster.partitions import ClusterFrame, ShuffledRecords
 
 
 class Listed(ClusterFrame):
-    """A list of frames in this process; workers are processes of their own, one per frame."""
+    """A list of frames in this process, and one worker, which holds them all."""
 
     def __init__(self, frames):
         self.frames = list(frames)
@@ -33,10 +35,8 @@ class Listed(ClusterFrame):
         return functools.reduce(add, values), ListedRecords(moved)
 
     def run_workers(self, prepare, work, columns):
-        from remote import run_local_workers
-
-        tables = [[prepare(frame[list(columns)], number)] for number, frame in enumerate(self.frames)]
-        return run_local_workers(tables, work)
+        tables = [prepare(frame[list(columns)], number) for number, frame in enumerate(self.frames)]
+        return work(functools.reduce(append_rows, tables), [len(table) for table in tables], SINGLE_PROCESS)
 
 
 def _sum_in_pairs(values, add):

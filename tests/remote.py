@@ -21,6 +21,12 @@ from trueup.data.table import Feature, Schema, Table
 from trueup.errors import DataError
 
 SCHEMA = Schema("binary", "y", ("p",), "w", (Feature("region", "categorical", ("a", "b", "c")), Feature("age", "numeric")))
+# Java runs for seconds: it compiles quickly rather than well.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SPARK_SETTINGS = {
+    "spark.ui.enabled": "false", "spark.driver.extraJavaOptions": _JAVA_OPTIONS, "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+    "spark.python.daemon.module": "spark_daemon",
+}  # fmt: skip
 PID_DIRECTORY = "TRUEUP_TEST_PIDS"  # environment variable: a directory in which every process leaves its number
 
 

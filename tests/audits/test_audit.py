@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import sys
 import warnings
 
 import numpy as np
@@ -15,7 +16,14 @@ from hypothesis import strategies as st
 import trueup as tu
 import twins
 from trueup.data.frame import read
-from trueup.errors import ArgumentError, ColumnError, HardPredictionWarning, OneClassWarning, SoftOutcomeWarning
+from trueup.errors import (
+    ArgumentError,
+    ColumnError,
+    HardPredictionWarning,
+    MissingPackageError,
+    OneClassWarning,
+    SoftOutcomeWarning,
+)
 
 ROLES = {"outcome": "y", "prediction": "p"}
 
@@ -338,10 +346,12 @@ def test_names_with_markup_are_escaped():
     with pytest.raises(ColumnError, match="identical to the outcome"):
         tu.audit(data, **ROLES)
     data["y"] = (np.arange(n) // 2) % 2
+    data["p"] = np.where(data[evil] == evil, 0.1, 0.5)
     audit = tu.audit(data, **ROLES)
     assert "\x1b" not in repr(audit)
-    assert "<script" not in audit._repr_html_()
-    assert "&lt;script" in audit._repr_html_()
+    for shown in (audit._repr_html_(), audit.problems._repr_html_(), audit.problems[0]._repr_html_()):
+        assert "<script" not in shown
+        assert "&lt;script" in shown
     assert f"{evil}={evil}" in set(audit.to_frame()["segment"])
 
 
@@ -402,7 +412,7 @@ def test_an_audit_can_be_pickled_and_not_modified(scored):
 def test_bins_of_an_array_can_be_given_by_position(scored):
     array = np.column_stack([scored["p"], scored["y"], scored["age"]])
     audit = tu.audit(array, outcome=1, bins={2: [30, 50]}, min_rows=10)
-    assert {"x2<30", "x2=[30, 50)", "x2>=50"} <= set(audit.to_frame()["segment"])
+    assert {"x2<30", "x2=30 to 49", "x2>=50"} <= set(audit.to_frame()["segment"])
 
 
 def test_the_refined_p_value_decides_if_only_the_brownian_limit_rejects():
@@ -465,6 +475,44 @@ def test_segments_are_found_with_levels_in_any_order_and_ambiguous_ones_raise():
     with pytest.raises(ArgumentError, match="did you mean 'a=2'"):
         audit["a=22"]
     assert [f.segment for f in audit] == audit.to_frame()["segment"].tolist()
+
+
+def test_a_number_stands_for_the_bin_that_holds_it(scored):
+    audit = tu.audit({**scored, "pdays": np.where(scored["new"], -1, 7)}, outcome="y", prediction="p", min_rows=5)
+    assert audit["pdays=-1"].segment == "pdays=-1"  # a level of its own
+    audit = tu.audit(scored, outcome="y", prediction="p", bins={"age": [30, 50]}, min_rows=5)
+    for value, segment in ((17.5, "age<30"), (30, "age=30 to 49"), (49, "age=30 to 49"), (1e9, "age>=50")):
+        assert audit[f"age={value}"].segment == segment
+        assert audit[f"country=BR & age={value}"].segment == f"country=BR & {segment}"
+    with pytest.raises(ArgumentError, match=r"no segment 'age=old'.*\nhint: its levels are age<30, age=30 to 49, age>=50"):
+        audit["age=old"]
+    with pytest.raises(ArgumentError, match="no segment 'age=nan' in this audit"):
+        audit["age=nan"]
+    large = tu.audit(scored, outcome="y", prediction="p", bins={"age": [30, 50]}, min_rows=60)
+    message = "'age=20 & new=True' is in 'age<30 & new=True', which was not tested\nhint: it has fewer than 60 rows"
+    with pytest.raises(ArgumentError, match=message):
+        large["age=20 & new=True"]
+
+
+def test_numbers_in_names_of_columns_are_not_ambiguous():
+    random = np.random.default_rng(0)
+    p = random.random(400)
+    data = {"y": random.random(400) < p, "p": p, "a": random.normal(0, 1, 400), "a=1": random.normal(0, 1, 400)}
+    audit = tu.audit(data, outcome="y", prediction="p", bins=2, depth=1, min_rows=5)
+    assert audit["a=1=-9"].segment.startswith("a=1<")
+    assert audit["a=-9"].segment.startswith("a<")
+
+
+def test_frames_of_pandas_and_polars_have_the_columns_of_to_frame(scored, monkeypatch):
+    audit = tu.audit(scored, outcome="y", prediction="p", min_rows=5)
+    columns = audit.to_frame()
+    for frame in (audit.to_pandas(), audit.to_polars()):
+        assert list(frame.columns) == list(columns)
+        assert frame["segment"].to_list() == columns["segment"].tolist()
+        np.testing.assert_array_equal(frame["ratio"].to_numpy(), columns["ratio"])
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingPackageError, match=r"'pandas', which is not installed\nhint: pip install pandas"):
+        audit.to_pandas()
 
 
 def test_the_verdict_states_errors_that_the_mean_hides():

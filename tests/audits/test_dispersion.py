@@ -208,8 +208,8 @@ def test_segments_have_the_variance_that_the_zeros_of_their_combinations_imply()
     assert variances == [pytest.approx([10 + more for more in own]) for own in added]
 
 
-def test_levels_of_mostly_zeros_raise_no_false_alarms():
-    repetitions = 100
+@pytest.mark.repeated(40, 100)
+def test_levels_of_mostly_zeros_raise_no_false_alarms(repetitions):
     alarms = sum(
         tu.audit(_with_zeros(np.random.default_rng(seed)), **ROLES, categorical=["g", "h"], threads=1).miscalibrated
         for seed in range(repetitions)
@@ -217,8 +217,9 @@ def test_levels_of_mostly_zeros_raise_no_false_alarms():
     assert alarms / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
 
 
-def test_a_few_large_claims_raise_no_false_alarms():
-    repetitions, alarms = 200, 0
+@pytest.mark.repeated(60, 200)
+def test_a_few_large_claims_raise_no_false_alarms(repetitions):
+    alarms = 0
     for seed in range(repetitions):
         random = np.random.default_rng(seed)
         p = random.lognormal(0, 0.6, 4000)
@@ -262,8 +263,8 @@ def test_p_values_do_not_depend_on_the_unit(scale):
 
 
 @pytest.mark.parametrize("noise", NOISE)
-def test_the_false_alarm_rate_of_real_outcomes_is_at_most_alpha(noise):
-    repetitions = 50
+@pytest.mark.repeated(20, 50)
+def test_the_false_alarm_rate_of_real_outcomes_is_at_most_alpha(noise, repetitions):
     alarms = sum(_audit(_simulate(np.random.default_rng(seed), noise)).miscalibrated for seed in range(repetitions))
     assert alarms / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
 
@@ -356,8 +357,9 @@ def test_p_values_of_a_family_equal_their_definition(family):
 
 
 @pytest.mark.parametrize("family", DRAWS)
-def test_the_false_alarm_rate_of_a_family_is_at_most_alpha(family):
-    repetitions, alarms = 50, 0
+@pytest.mark.repeated(20, 50)
+def test_the_false_alarm_rate_of_a_family_is_at_most_alpha(family, repetitions):
+    alarms = 0
     for seed in range(repetitions):
         data, name = _family(np.random.default_rng(seed), family)
         alarms += _audit(data, weight="w", family=name).miscalibrated

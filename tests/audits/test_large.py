@@ -70,10 +70,8 @@ def by_segment(audit):
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("all.parquet", {}), ("all.parquet", {"weight": "w"}), ("all.parquet", {"weight": "sampled", "min_rows": 1500}),
-        ("all.parquet", {"depth": 3, "min_rows": 100}),
-        ("all.csv", {"weight": "w"}), ("all.csv", {"depth": 1, "bins": {"age": [30], ...: 4}}),
-        ("[12].parquet", {}), ("[12].parquet", {"depth": 1, "bins": {"age": [30], ...: 4}}),
+        ("all.parquet", {"weight": "sampled", "min_rows": 1500}), ("all.parquet", {"depth": 3, "min_rows": 100}),
+        ("all.csv", {"weight": "w"}), ("[12].parquet", {}), ("[12].parquet", {"depth": 1, "bins": {"age": [30], ...: 4}}),
     ],
 )  # fmt: skip
 def test_files_give_the_findings_of_memory(files, small, name, given):

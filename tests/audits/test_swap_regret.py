@@ -170,44 +170,48 @@ SETTINGS = [(500, 0.02, "tree"), (2000, 0.02, "linear"), (1000, 0.1, "tree"), (6
 
 
 @pytest.mark.parametrize(("rows", "rate", "learner"), SETTINGS)
-def test_the_false_alarm_rate_of_calibrated_scores_is_at_most_alpha(rows, rate, learner):
-    repeats, alpha = 200, 0.05
-    found = [regret(people(rows, seed, rate=rate), learner=learner, random_state=seed) for seed in range(repeats)]
+@pytest.mark.repeated(40, 200)
+def test_the_false_alarm_rate_of_calibrated_scores_is_at_most_alpha(rows, rate, learner, repetitions):
+    alpha = 0.05
+    found = [regret(people(rows, seed, rate=rate), learner=learner, random_state=seed) for seed in range(repetitions)]
     for alarms in (np.mean([one.miscalibrated for one in found]), np.mean([one.p_value <= alpha for one in found])):
-        assert alarms <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repeats)
+        assert alarms <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repetitions)
 
 
-def test_the_false_alarm_rate_of_discrete_rows_is_at_most_alpha():
-    repeats, alpha, alarms = 200, 0.05, 0
-    for seed in range(repeats):
+@pytest.mark.repeated(50, 200)
+def test_the_false_alarm_rate_of_discrete_rows_is_at_most_alpha(repetitions):
+    alpha, alarms = 0.05, 0
+    for seed in range(repetitions):
         random = np.random.default_rng(seed)
         p = random.choice([0.1, 0.2, 0.4], 900)
         data = {"sex": random.choice(["f", "m"], 900), "p": p, "y": (random.random(900) < p).astype(float)}
         alarms += regret(data).miscalibrated
-    assert alarms / repeats <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repeats)
+    assert alarms / repetitions <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repetitions)
 
 
-def test_real_outcomes_with_long_tails_have_few_false_alarms():
-    repeats, alpha, alarms = 150, 0.05, 0
-    for seed in range(repeats):
+@pytest.mark.repeated(40, 150)
+def test_real_outcomes_with_long_tails_have_few_false_alarms(repetitions):
+    alpha, alarms = 0.05, 0
+    for seed in range(repetitions):
         random = np.random.default_rng(seed)
         p = random.lognormal(3, 0.7, 1000)
         data = {"line": random.choice(["home", "motor"], 1000), "x": random.normal(size=1000), "p": p}
         data["y"] = p * random.gamma(1, 1, 1000)
         alarms += regret(data, task="regression").miscalibrated
-    assert alarms / repeats <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repeats)
+    assert alarms / repetitions <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repetitions)
 
 
-def test_the_minimum_detectable_effect_has_its_power():
+@pytest.mark.repeated(50, 100)
+def test_the_minimum_detectable_effect_has_its_power(repetitions):
     # Every score is off by the same shift, which every witness points to; learning it costs some of the power.
     quiet = regret(people(2000, 0), features=[], levels=1)
     shift = quiet.overall.mde
     found = []
-    for seed in range(100):
+    for seed in range(repetitions):
         data = people(2000, seed)
         data["y"] = (np.random.default_rng([seed, 1]).random(2000) < data["p"] + shift).astype(float)
         found.append(regret(data, features=[], levels=1).miscalibrated)
-    assert 0.8 - 4 * math.sqrt(0.16 / 100) < np.mean(found) <= 0.8 + 4 * math.sqrt(0.16 / 100)
+    assert 0.8 - 4 * math.sqrt(0.16 / repetitions) < np.mean(found) <= 0.8 + 4 * math.sqrt(0.16 / repetitions)
 
 
 # What is found
@@ -581,18 +585,19 @@ def clustered_people(seed, clusters=250, size=10, icc=0.6, shift=0.0, *, real=Fa
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_calibrated_clusters_are_rarely_called_miscalibrated(real):
+@pytest.mark.repeated(20, 60)
+def test_calibrated_clusters_are_rarely_called_miscalibrated(real, repetitions):
     found = {True: 0, False: 0}
     more = {"task": "regression"} if real else {}
-    for seed in range(60):
+    for seed in range(repetitions):
         data = clustered_people(seed, real=real)
         for clustered in found:
             own = {"cluster": "customer"} if clustered else {"features": ["region", "age", "income"]}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", tu.errors.ClusterWarning)
                 found[clustered] += regret(data, levels=4, **own, **more).miscalibrated
-    assert found[True] <= 3 + 2 * math.sqrt(60 * 0.05 * 0.95)
-    assert found[False] >= 15
+    assert found[True] <= 0.05 * repetitions + 2 * math.sqrt(repetitions * 0.05 * 0.95)
+    assert found[False] >= repetitions / 4
 
 
 def test_errors_of_clustered_rows_are_found():

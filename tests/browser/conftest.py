@@ -82,6 +82,13 @@ def one(found, folder):
 
 
 @pytest.fixture(scope="session")
+def tolerated(folder):
+    """Write the page of an audit with a tolerance that few errors certainly exceed."""
+    found = audit(loans(), by=["region", "product", "employment"], depth=2, min_rows=1500, tolerance="20%")
+    return tu.report(found, folder / "tolerated.html")
+
+
+@pytest.fixture(scope="session")
 def two(found, folder):
     after = audit(loans(calibrated=True), by=["region", "product", "employment"], depth=2, min_rows=1500)
     return tu.report([found, after], folder / "two.html")

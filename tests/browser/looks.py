@@ -17,6 +17,12 @@ const detail = button => document.getElementById(button.getAttribute("aria-contr
 """
 
 
+def unfold(page) -> None:
+    """Open all folded sections."""
+    page.do("document.querySelectorAll('details').forEach(one => { one.open = true; });")
+    page.settle()
+
+
 def names(page, *, hidden: bool = False) -> list[str]:
     """Return the segments in table order: the visible ones, or all."""
     return page.do(ROWS + "return rows.filter(row => given[0] || seen(row)).map(name);", hidden)

@@ -6,7 +6,7 @@ import pytest
 
 import trueup as tu
 from browser.conftest import COLUMN, HOSTILE
-from browser.looks import BY_COLUMN, FIND, assert_empty, names, opened, sticking_out, toggle
+from browser.looks import BY_COLUMN, FIND, assert_empty, names, opened, sticking_out, toggle, unfold
 from trueup.audits.text import shorten
 
 TAGS = """
@@ -19,6 +19,7 @@ return counts;
 @pytest.fixture
 def page(browser, wild_page):
     with browser.page(wild_page) as page:
+        unfold(page)
         yield page
         assert page.dialogs == []
         assert page.errors == []

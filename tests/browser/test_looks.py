@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from browser.looks import assert_empty, axe_findings, faint, paper, sticking_out
+from browser.looks import assert_empty, axe_findings, faint, paper, sticking_out, unfold
 
-PAGES = ("one", "two", "health", "wild_page")
+PAGES = ("one", "two", "tolerated", "health", "wild_page")
 SHEET = 688  # A4 less margins of 14 mm, in dots of 96 an inch
 SHRUNK = 1.05  # a browser makes a sheet smaller where it is too wide; by so much nobody sees it
 SEEN = "one.checkVisibility()"
@@ -29,7 +29,8 @@ SCHEMES = (False, True)  # whether the reader prefers dark
 
 
 def open_first(page):
-    """Open the first segment, so that its details are checked too."""
+    """Open everything that is folded and the first segment, so that they are checked too."""
+    unfold(page)
     page.click(".row-toggle")
     assert page.do("return document.querySelector('.row-toggle').getAttribute('aria-expanded');") == "true"
 
@@ -115,6 +116,8 @@ def test_print_has_white_background_no_controls_and_fits_the_sheet(browser, requ
         assert min(white[:3]) == 255
         assert contrast >= 12
         assert_empty(sticking_out(page, round(SHRUNK * SHEET)))
+        folded = "return [...document.querySelectorAll('.folded')].filter(one => !one.checkVisibility()).length;"
+        assert page.do(folded) == 0  # print shows what is folded on the screen
         shown = "return [...document.querySelectorAll('input, select')].filter(one => one.checkVisibility()).length;"
         assert page.do(shown) == 0
         assert_empty(faint(page))
@@ -122,6 +125,7 @@ def test_print_has_white_background_no_controls_and_fits_the_sheet(browser, requ
 
 def test_print_states_its_number_of_rows_and_hides_screen_only_texts(browser, many_page):
     with browser.page(many_page) as page:
+        unfold(page)
         lead = "return document.querySelector('#all-segments .lead').innerText;"
         assert "open its curve" in page.do(lead)
         assert "printed" not in page.do(lead)
@@ -150,6 +154,7 @@ def test_intervals_stay_on_one_line_in_print(browser, health):
 @pytest.mark.parametrize("name", ["one", "credit", "ads", "health"])
 def test_the_table_fits_1200_pixels_with_names_on_at_most_two_lines(browser, request, name):
     with browser.page(request.getfixturevalue(name), width=1200) as page:
+        unfold(page)
         whole, shown = page.do(
             "const box = document.querySelector('.scroll.tall'); return [box.scrollWidth, box.clientWidth];"
         )
@@ -175,13 +180,14 @@ def test_the_sign_off_block_is_printed_only(browser, credit):
         assert not page.do(block)
         page.look(media="print")
         assert page.do(block)
-        last = "return [...document.querySelectorAll('main > section')].at(-1).id;"
+        last = "return [...document.querySelectorAll('main > :not(footer)')].at(-1).id;"
         assert page.do(last) == "sign-off"
 
 
 @pytest.mark.parametrize("name", ["one", "health", "two"])
 def test_scrollable_tables_fade_until_their_end(browser, request, name):
     with browser.page(request.getfixturevalue(name), width=390) as page:
+        unfold(page)
         text = page.do(
             "return [...document.querySelectorAll('.scroll')].map(one => [one.scrollWidth - one.clientWidth > 2,"
             " getComputedStyle(one).maskImage !== 'none']);"

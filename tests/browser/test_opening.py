@@ -7,8 +7,8 @@ import json
 import pytest
 
 import trueup as tu
-from browser.looks import MAP, TABLE, assert_empty, names, sticking_out
-from trueup.reports.text import summarize
+from browser.looks import MAP, TABLE, assert_empty, names, sticking_out, unfold
+from trueup.reports.summary import headline, lead
 
 PAGES = ("one", "two", "demo", "credit", "ads", "health", "wild_page", "many_page")
 LOADERS = "[src], link, object, embed, iframe, form, base, [background], [action]"
@@ -47,8 +47,10 @@ def test_errors_and_requests_of_a_bad_page_are_recorded(browser, tmp_path):
 
 def test_without_scripts_verdict_and_table_are_shown_without_controls(browser, one, found):
     with browser.page(one, scripts=False) as page:
-        assert "Miscalibrated" in page.do("return document.querySelector('h1').innerText;")
-        assert summarize(found) in page.do("return document.body.innerText;")
+        assert page.do("return document.querySelector('h1').innerText;") == headline(found)
+        assert " ".join(lead(found)) in page.do("return document.body.innerText;")
+        assert names(page) == []  # folded
+        page.do("document.querySelector('#all-segments > summary').click();")
         assert names(page) == [found.finding(at).segment for at in range(found.tested)]
         dead = "return [...document.querySelectorAll('input, select, button, [role=button]')].filter(one => one.checkVisibility()).length;"
         assert page.do(dead) == 0
@@ -60,13 +62,20 @@ def test_without_scripts_a_comparison_shows_both_verdicts(browser, two):
         text = page.do("return document.body.innerText;")
         assert "Miscalibrated" in text
         assert "No miscalibration found" in text
+        page.do("document.querySelector('#all-segments > summary').click();")
         assert len(names(page)) > 10
 
 
 def test_a_page_of_one_audit_has_all_sections(browser, one, found):
     with browser.page(one) as page:
+        folded = page.do("return [...document.querySelectorAll('details')].filter(one => one.open).map(one => one.id);")
+        assert folded == []
+        unfold(page)
         parts = (
-            "#verdict .next",
+            "#verdict h1",
+            "#problems tbody tr:nth-child(2) .forest svg",
+            "#next li",
+            "#all-problems table",
             "#reliability svg .band",
             "#reliability svg .histogram rect",
             "#path svg polyline",
@@ -84,17 +93,35 @@ def test_a_page_of_one_audit_has_all_sections(browser, one, found):
         assert tu.__version__ in text
 
 
-def test_the_map_shows_the_largest_sigma_of_each_pair_of_columns(browser, one, found):
+def test_the_map_counts_the_miscalibrated_segments_of_each_pair_of_columns(browser, one, found):
     with browser.page(one) as page:
         texts = page.do(f"return document.querySelector('{MAP}').innerText;")
         assert all(column in texts for column in ("region", "product", "employment"))
         pairs = [f for f in (found.finding(at) for at in range(found.tested)) if " & " in f.segment]
-        worst = max(f.sigma for f in pairs if "region" in f.segment and "product" in f.segment)
-        assert f"{worst:.2g}" in texts
+        both = [f for f in pairs if "region" in f.segment and "product" in f.segment]
+        assert f"{sum(f.p_adjusted <= 0.05 for f in both)} of {len(both)}" in texts
+
+
+@pytest.mark.parametrize("name", ["one", "tolerated", "credit"])
+@pytest.mark.parametrize(
+    ("width", "height", "parts"),
+    [
+        (1280, 800, ("#verdict", "#problems", "#next", ".figures")),
+        (390, 844, ("#verdict", "#problems", "#next li:first-child")),
+    ],
+)
+def test_the_first_screen_answers_what_was_found_and_what_to_do(browser, request, name, width, height, parts):
+    with browser.page(request.getfixturevalue(name), width=width, height=height) as page:
+        page.settle()
+        ends = page.do("return given[0].map(one => document.querySelector(one).getBoundingClientRect().bottom);", parts)
+        rows = page.do("return document.querySelectorAll('#problems tbody tr').length;")
+    assert max(ends) <= height
+    assert 2 <= rows <= 3
 
 
 def test_a_page_fits_its_window(browser, path):
     with browser.page(path, width=390) as page:
+        unfold(page)
         for width in (390, 768, 1280):
             page.size(width)
             page.settle()
@@ -112,7 +139,9 @@ def test_a_page_of_a_thousand_segments_is_under_two_megabytes_and_can_be_sorted(
     assert many.tested >= 1000
     assert many_page.stat().st_size < 2_000_000
     with browser.page(many_page) as page:
-        assert len(names(page, hidden=True)) >= 100
+        assert names(page) == []
+        unfold(page)
+        assert len(names(page)) >= 100
         page.do(f"document.querySelector('{TABLE} thead th :is(button, [role=button])').click();")
         shown = names(page)
         assert [name.lower() for name in shown] == sorted(name.lower() for name in shown)

@@ -6,12 +6,26 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from browser.looks import BY_COLUMN, FIND, LEAST_ROWS, ONLY_OFF, choose, column, head, names, opened, sorting, toggle
+from browser.looks import (
+    BY_COLUMN,
+    FIND,
+    LEAST_ROWS,
+    ONLY_OFF,
+    choose,
+    column,
+    head,
+    names,
+    opened,
+    sorting,
+    toggle,
+    unfold,
+)
 
 
 @pytest.fixture
 def page(browser, one):
     with browser.page(one) as page:
+        unfold(page)
         yield page
         assert page.errors == []
 
@@ -43,8 +57,8 @@ def test_clicking_a_heading_sorts_and_clicking_again_reverses(page, findings):
 
 
 def test_numbers_are_sorted_by_value(page, findings):
-    page.click(head(page, "sigma"))
-    sizes = {finding.segment: finding.sigma for finding in findings}
+    page.click(head(page, "excess"))
+    sizes = {finding.segment: finding.excess for finding in findings}
     assert [sizes[name] for name in names(page)] == sorted(sizes.values(), reverse=True)
 
 
@@ -85,7 +99,8 @@ def test_segments_can_be_filtered_by_column(page, findings):
     assert not page.do("return document.querySelector('#reset').checkVisibility();")
 
 
-def test_a_map_cell_toggles_a_filter_by_its_columns(page, findings):
+def test_a_map_cell_toggles_a_filter_by_its_columns_and_unfolds_the_table(page, findings):
+    page.do("document.querySelector('#all-segments').open = false;")
     both = [f.segment for f in findings if "region" in f.segment and "employment" in f.segment]
     cell = "#map tbody tr:nth-child(3) td:nth-of-type(1) .map-cell"  # the third column against the first
     page.click(cell)
@@ -173,6 +188,7 @@ def test_an_open_segment_follows_its_row(page, findings):
 
 def test_a_segment_of_a_comparison_opens_with_figures_of_both_audits(browser, two, findings):
     with browser.page(two) as page:
+        unfold(page)
         button = toggle(page, findings[0].segment)
         page.click(button)
         shown = opened(page, button)
@@ -190,6 +206,7 @@ def test_large_close_values_have_distinguishable_points(browser, folder, middle,
     data = {"g": random.choice(["a", "b"], 600), "y": score + wide * random.normal(size=600), "p": score}
     found = tu.audit(data, outcome="y", prediction="p", task="regression")
     with browser.page(tu.report(found, folder / f"amounts {middle:g}.html")) as page:
+        unfold(page)
         button = toggle(page, found.finding(0).segment)
         page.click(button)
         texts = page.do("return [...document.querySelectorAll('tr.detail svg text')].map(one => one.textContent);")

@@ -87,10 +87,6 @@ def test_golden_files_score_as_when_written():
         np.testing.assert_allclose(single, golden["expected"], rtol=1e-12, atol=1e-12)
 
 
-def test_loading_needs_no_scikit_learn():
-    assert goldens.heavy_packages(GOLDEN) == "[]"
-
-
 def make_golden():
     """Write the golden files of the present format."""
     for name, (task, _) in FITS.items():
@@ -102,13 +98,14 @@ def make_golden():
 # ------------------------------------------------------------------ forged files
 
 
-def test_changed_manifest_fields_are_rejected_or_harmless(saved, tmp_path):
+@pytest.mark.repeated(8, 22)
+def test_changed_manifest_fields_are_rejected_or_harmless(saved, tmp_path, repetitions):
     _, data, _, parts = saved
     few = {name: column[:3] for name, column in data.items()}
     manifest = json.loads(parts[MANIFEST])
-    rejected = 0
+    chance, rejected = random.Random(2), 0
     for place in places(manifest["map"], ("map",)):
-        for value in (*STRANGE, 2, "knots", "line", "logit"):
+        for value in chance.sample([*STRANGE, 2, "knots", "line", "logit"], repetitions):
             store(tmp_path / "forged", parts | {MANIFEST: json.dumps(changed(manifest, place, value)).encode()})
             try:
                 model = tu.load(tmp_path / "forged")
@@ -116,11 +113,12 @@ def test_changed_manifest_fields_are_rejected_or_harmless(saved, tmp_path):
                 rejected += str(tmp_path / "forged") in error.message
                 continue
             usable(model, few)
-    assert rejected > 40
+    assert rejected > 2 * repetitions
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
-def test_changed_array_entries_are_rejected_or_harmless(saved, tmp_path):
+@pytest.mark.repeated(1, 4)
+def test_changed_array_entries_are_rejected_or_harmless(saved, tmp_path, repetitions):
     _, data, _, parts = saved
     few = {name: column[:3] for name, column in data.items()}
     chance, rejected = random.Random(3), 0
@@ -131,7 +129,7 @@ def test_changed_array_entries_are_rejected_or_harmless(saved, tmp_path):
             [-1, 0, 1, 7, 2**62, -(2**63)] if kind == "<i8" else [np.nan, np.inf, -np.inf, -1.0, 0.5, 2.0, 1e308, -1e200]
         )
         for value in values:
-            for _ in range(4):
+            for _ in range(repetitions):
                 array = np.frombuffer(parts[name], kind).copy()
                 array[chance.randrange(len(array))] = value
                 store(tmp_path / "forged", parts | {name: array.tobytes()})
@@ -141,7 +139,7 @@ def test_changed_array_entries_are_rejected_or_harmless(saved, tmp_path):
                     rejected += 1
                     continue
                 usable(model, few)
-    assert rejected > 10
+    assert rejected > 2 * repetitions
 
 
 def test_nonfinite_numbers_are_rejected(saved, tmp_path):

@@ -385,8 +385,9 @@ def test_saturation_is_optional_and_needs_held_out_rows():
 # ------------------------------------------------------------------ no harm, and refusals
 
 
-def test_calibrated_scores_are_not_harmed():
-    repetitions, n = 20, 1000
+@pytest.mark.repeated(6, 20)
+def test_calibrated_scores_are_not_harmed(repetitions):
+    n = 1000
     harms, untouched = [], 0
     for seed in range(repetitions):
         data, more = right(n, seed), right(n, 1000 + seed)

@@ -44,10 +44,6 @@ def test_golden_files_score_as_before():
         assert golden["changed"] == bool(model.map.steps)
 
 
-def test_loading_and_scoring_import_neither_scikit_learn_nor_lightgbm():
-    assert goldens.heavy_packages(GOLDEN) == "[]"
-
-
 def make_golden():
     """Write the golden files."""
     for name in FITS:

@@ -416,9 +416,10 @@ def simulated(n, random):
     lambda: multiaccuracy(features=["group"], stopping=tu.CrossValidation()),
     lambda: tu.LoRe("p", ["group"], threads=1),
 ])  # fmt: skip
-def test_cost_intervals_from_held_out_rows_have_their_coverage(make):
-    held, times = 0, 60
-    for seed in range(times):
+@pytest.mark.repeated(20, 60)
+def test_cost_intervals_from_held_out_rows_have_their_coverage(make, repetitions):
+    held = 0
+    for seed in range(repetitions):
         random = np.random.default_rng([seed, 5])
         data, new = simulated(500, random), simulated(1500, random)
         fix = make().fit(data, data["y"])
@@ -428,7 +429,7 @@ def test_cost_intervals_from_held_out_rows_have_their_coverage(make):
             found = expected(p, fix)
         cost = float(np.where(p >= 0.25, 1 - new["y"], 4 * new["y"]).sum())
         held += found.low <= cost <= found.high
-    assert held / times >= 0.9 - 3 * np.sqrt(0.9 * 0.1 / times)
+    assert held / repetitions >= 0.9 - 3 * np.sqrt(0.9 * 0.1 / repetitions)
 
 
 def test_an_audit_of_held_out_scores_of_a_cross_fit_says_that_it_is_nearly_blind():

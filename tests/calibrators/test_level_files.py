@@ -144,12 +144,13 @@ def places(found, path=()):
             yield from places(value, (*path, key))
 
 
-def test_a_forged_manifest_is_rejected_or_harmless(saved, tmp_path):
+@pytest.mark.repeated(4, 8)
+def test_a_forged_manifest_is_rejected_or_harmless(saved, tmp_path, repetitions):
     _, _, data, parts = saved
     few = {name: column[:5] for name, column in data.items()}
     manifest, harmless, chance = json.loads(parts[MANIFEST]), 0, random.Random(1)
     for *path, last in places(manifest["map"], ("map",)):
-        for value in chance.sample(ODD, 8):
+        for value in chance.sample(ODD, repetitions):
             forged = copy.deepcopy(manifest)
             inner = forged
             for key in path:
@@ -162,7 +163,8 @@ def test_a_forged_manifest_is_rejected_or_harmless(saved, tmp_path):
     assert harmless  # a rate of .5 is one that a model may have
 
 
-def test_a_forged_array_is_rejected_or_harmless(saved, tmp_path):
+@pytest.mark.repeated(2, 7)
+def test_a_forged_array_is_rejected_or_harmless(saved, tmp_path, repetitions):
     _, _, data, parts = saved
     few = {name: column[:5] for name, column in data.items()}
     chance, refused = random.Random(0), 0
@@ -174,7 +176,7 @@ def test_a_forged_array_is_rejected_or_harmless(saved, tmp_path):
             ends = np.iinfo(array.dtype)
             values = [0, 1, 2, 100, ends.min, ends.max]
         for at in {0, len(array) - 1, *(chance.randrange(len(array) or 1) for _ in range(3))}:
-            for value in values if 0 <= at < len(array) else ():
+            for value in chance.sample(values, min(repetitions, len(values))) if 0 <= at < len(array) else ():
                 store(tmp_path / "forged", parts | changed(parts, name, put(at, value)))
                 try:
                     usable(tu.load(tmp_path / "forged"), few)

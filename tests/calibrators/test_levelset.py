@@ -233,8 +233,9 @@ def test_shifts_of_segments_are_corrected():
     assert {"c0=c0_1", "c1=c1_0"} <= {one.segment for one in fix.explain().corrections[:4]}
 
 
-def test_calibrated_scores_are_left_unchanged():
-    kept, repetitions = 0, 24
+@pytest.mark.repeated(10, 24)
+def test_calibrated_scores_are_left_unchanged(repetitions):
+    kept = 0
     for seed in range(repetitions):
         data = population(1500, seed, levels=(4, 3))
         fix = tu.LSBoost("prediction", ["c0", "c1"], min_rows=200, threads=1).fit(data, data["outcome"])
@@ -409,9 +410,9 @@ def cells(n, seed):
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
-def test_calibrated_scores_of_few_distinct_values_are_left_unchanged(task):
+@pytest.mark.repeated(10, 24)
+def test_calibrated_scores_of_few_distinct_values_are_left_unchanged(task, repetitions):
     # Where each fold has its share of the events of every cell, chance in one is confirmed by all others: .7 of such fits.
-    repetitions = 24
     kept = sum(
         tu.LSBoost("p", ["c"], task=task, min_rows=100, rounds=10, threads=1).fit(*cells(600, seed)).history_.chosen > 0
         for seed in range(repetitions)

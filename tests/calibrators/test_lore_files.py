@@ -162,12 +162,13 @@ def harmless(path, data):
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_forged_values_are_rejected_or_harmless(name, tmp_path):
+@pytest.mark.repeated(6, 16)
+def test_forged_values_are_rejected_or_harmless(name, tmp_path, repetitions):
     _, data, parts = fitted(name, tmp_path)
     few = {key: column[:3] for key, column in data.items()}
-    manifest, loaded = json.loads(parts[MANIFEST]), 0
+    manifest, loaded, chance = json.loads(parts[MANIFEST]), 0, random.Random(1)
     for place in places(manifest["map"], ("map",)):
-        for value in ODD:
+        for value in chance.sample(ODD, repetitions):
             store(tmp_path / "forged", parts | {MANIFEST: json.dumps(changed(manifest, place, value)).encode()})
             with contextlib.suppress(FileError):
                 harmless(tmp_path / "forged", few)
@@ -176,7 +177,8 @@ def test_forged_values_are_rejected_or_harmless(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_forged_arrays_are_rejected_or_harmless(name, tmp_path):
+@pytest.mark.repeated(3, 8)
+def test_forged_arrays_are_rejected_or_harmless(name, tmp_path, repetitions):
     _, data, parts = fitted(name, tmp_path)
     few = {key: column[:3] for key, column in data.items()}
     chance, rejected = random.Random(0), 0
@@ -187,7 +189,7 @@ def test_forged_arrays_are_rejected_or_harmless(name, tmp_path):
         else:
             values = [0, 1, 2, np.iinfo(array.dtype).min, np.iinfo(array.dtype).max]
         for at in {0, len(array) - 1, chance.randrange(len(array) or 1)}:
-            for value in values if 0 <= at < len(array) else ():
+            for value in chance.sample(values, min(repetitions, len(values))) if 0 <= at < len(array) else ():
                 store(tmp_path / "forged", parts | in_part(parts, part, put(at, value)))
                 try:
                     harmless(tmp_path / "forged", few)
@@ -211,10 +213,6 @@ def test_golden_files_score_as_when_written():
     for path in found:
         golden = goldens.read(path)
         np.testing.assert_allclose(tu.load(path).predict(golden["rows"]), golden["expected"], rtol=1e-6, atol=1e-7)
-
-
-def test_loading_and_scoring_need_neither_scikit_learn_nor_lightgbm():
-    assert goldens.heavy_packages(GOLDEN) == "[]"
 
 
 def make_golden(directory):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import warnings
 
@@ -104,14 +103,6 @@ def test_files_give_the_model_of_rows_in_memory(tmp_path, small_partitions, same
     assert found.held_out_ is None
 
 
-class SingleWorker(Listed):
-    """One worker, in this process, which holds all partitions."""
-
-    def run_workers(self, prepare, work, columns):
-        tables = [prepare(frame[list(columns)], at) for at, frame in enumerate(self.frames)]
-        return work(functools.reduce(stopping.append_rows, tables), [len(table) for table in tables], SINGLE_PROCESS)
-
-
 def fit_listed(frames, weight=None, **parameters):
     made = tu.MCGrad(**{"prediction": "p", "features": FEATURES, **parameters})
     roles = {"prediction": made.prediction, "features": FEATURES, "task": made.task, "weight": weight}
@@ -120,21 +111,19 @@ def fit_listed(frames, weight=None, **parameters):
     return made
 
 
-@pytest.mark.parametrize(
-    ("case", "kind"),
-    [("weights", SingleWorker), ("regression", SingleWorker), ("classes", SingleWorker), ("weights", Listed)],
-)
-def test_partitions_give_the_model_of_all_rows_in_a_file(tmp_path, case, kind):
+@pytest.mark.parametrize("case", ["weights", "regression", "classes"])
+def test_partitions_give_the_model_of_all_rows_in_a_file(tmp_path, case):
+    """In one worker; several workers fit the same rounds (`test_grower_workers`, `cluster/test_fit`)."""
     task, parameters, weight = CASES[case]
     rule = tu.CrossValidation(3, patience=2)
-    parameters = {**parameters, "rounds": 2 if kind is SingleWorker else 1, "trees": 40, "stopping": rule}
+    parameters = {**parameters, "rounds": 2, "trees": 40, "stopping": rule}
     frame = frame_of(task).sort_values("age").reset_index(drop=True)
     frame.loc[frame.index > 1200, "country"] = None
     frame.loc[frame.index == 1499, "country"] = "XX"  # a level that no other partition has
     expected = tu.MCGrad(**{"prediction": "p", "features": FEATURES, **parameters})
     expected.fit(write(frame, tmp_path / "rows.parquet"), "y", sample_weight=weight)
     # The last partition has no countries and no ages, the second no rows.
-    found = fit_listed(kind([frame[:700], frame[:0], frame[700:]]), weight, **parameters)
+    found = fit_listed(Listed([frame[:700], frame[:0], frame[700:]]), weight, **parameters)
     assert_same_model(found, expected, frame)
     assert found.model_.schema == expected.model_.schema
 

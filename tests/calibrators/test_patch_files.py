@@ -132,13 +132,14 @@ def test_logit_link_of_real_scores_is_rejected(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["additive", "logit"])
-def test_random_changes_are_rejected_or_harmless(name, tmp_path):
+@pytest.mark.repeated(100, 300)
+def test_random_changes_are_rejected_or_harmless(name, tmp_path, repetitions):
     _, data, parts = saved(name, tmp_path)
     few = {column: values[:3] for column, values in data.items()}
     row = {column: values[0] for column, values in data.items()}
     chance, rejected = random.Random(3), 0
     manifest = json.loads(parts[MANIFEST])
-    for _ in range(300):
+    for _ in range(repetitions):
         forged = dict(parts)
         if chance.random() < 0.4:
             own = copy.deepcopy(manifest)
@@ -161,4 +162,4 @@ def test_random_changes_are_rejected_or_harmless(name, tmp_path):
             found = model.predict(few)
             assert ((found >= 0) & (found <= 1)).all()
             model.predict_one(row), repr(model.explain(row)), repr(model.map.patch_list), model.map.patch_list.to_dict()
-    assert rejected > 80
+    assert rejected > 0.27 * repetitions

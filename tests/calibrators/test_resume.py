@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -216,7 +217,8 @@ def test_a_damaged_file_is_rejected_and_left_unchanged(grown, tmp_path):
     assert grown[1] == 0
 
 
-def test_a_forged_file_is_rejected_and_nothing_in_it_is_executed(grown, tmp_path):
+@pytest.mark.repeated(5, 18)
+def test_a_forged_file_is_rejected_and_nothing_in_it_is_executed(grown, tmp_path, repetitions):
     data, file = rows("binary", ROWS), tmp_path / "fit.rounds"
     stopped(grown, 3, mcgrad(resume=file), data)
     table = read(data, outcome="y", prediction="p", features=FEATURES)
@@ -235,9 +237,9 @@ def test_a_forged_file_is_rejected_and_nothing_in_it_is_executed(grown, tmp_path
     manifest = json.loads(parts[CHECKPOINT_MANIFEST])
     right = [(one.thetas, one.trees) for one in saved.rounds(3)]
     assert len(right) == 2
-    refusals = 0
+    refusals, chance = 0, random.Random(0)
     for place in places(manifest):
-        for value in STRANGE:
+        for value in chance.sample(STRANGE, repetitions):
             text = json.dumps(changed(manifest, place, value) if place else value if value is not STRANGE[0] else 0)
             storage.write(file, parts | {CHECKPOINT_MANIFEST: text.encode()}, kind=CHECKPOINT)
             try:
@@ -247,7 +249,7 @@ def test_a_forged_file_is_rejected_and_nothing_in_it_is_executed(grown, tmp_path
             else:  # another number of trees, another factor: a lie that no one can tell
                 assert len(given) <= 2
                 assert all(one.trees <= 6 for one in given)
-    assert refusals > 500
+    assert refusals > 27 * repetitions
     short = [one | {"forests": one["forests"][:0:-1]} for one in manifest["rounds"]]
     for rounds, message in (
         ([one | {"trees": 10**30} for one in manifest["rounds"]], "too many trees"),

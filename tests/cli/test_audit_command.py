@@ -109,7 +109,7 @@ def test_bins_are_a_number_edges_or_a_calendar_unit(loans_directory, capsys):
     bins = ["--bins", "4", "--bins", "age=30:50", "--bins", "opened=year", "--bins", "term=36:"]
     output = audit_json(capsys, "loans.parquet", "--by", "age,income,opened,term", "--depth", "1", *bins)
     names = {finding["segment"] for finding in output["findings"]}
-    assert {"age<30", "age=[30, 50)", "age>=50", "opened=2022", "opened=2024", "term<36", "term>=36"} <= names
+    assert {"age<30", "age=30 to 49", "age>=50", "opened=2022", "opened=2024", "term<36", "term>=36"} <= names
     assert len([name for name in names if name.startswith("income") and "missing" not in name]) == 4
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import polars as pl
@@ -159,11 +157,11 @@ def test_an_interrupted_fit_leaves_the_old_model(workdir, capsys, monkeypatch):
     assert (workdir / "m.trueup").read_text() == "old"
 
 
-def test_pipes_receive_plain_text(workdir):
+def test_pipes_receive_plain_text(workdir, capfd):
     given = ["fit", "rows.parquet", "--outcome", "y", "--prediction", "p", "--method", "platt", "-o", "m.trueup"]
-    done = subprocess.run([sys.executable, "-m", "trueup", *given], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    assert "\x1b" not in done.stdout
+    code, out, err = call(capfd, *given)
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
 
 
 # ------------------------------------------------------------------ other methods

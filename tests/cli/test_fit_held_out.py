@@ -20,9 +20,7 @@ def read(path):
     return pl.read_parquet(path) if path.endswith("parquet") else pl.read_csv(path, schema_overrides={"code": pl.String})
 
 
-@pytest.mark.parametrize(
-    ("source", "held"), [("rows.parquet", "h.parquet"), ("rows.csv", "h.csv"), ("rows.csv", "h.parquet")]
-)
+@pytest.mark.parametrize(("source", "held"), [("rows.parquet", "h.csv"), ("rows.csv", "h.parquet")])
 def test_held_out_rows_have_all_columns_and_held_out_scores(workdir, capsys, source, held):
     code, out, err = call(capsys, "fit", source, *GIVEN, "-o", "m.trueup", "--held-out", held)
     assert (code, err) == (0, "")
@@ -134,14 +132,14 @@ def test_the_next_commands_of_decide_lead_to_calibrated_scores(workdir, capsys):
     assert set(output["by_segment"]) == {"country=BR", "country=DE", "country=US"}
 
 
-@pytest.mark.parametrize("options", [[], ["--memory", "1GB", "--by", "country"], ["--against", "p"]])
-def test_an_audit_of_held_out_scores_says_that_it_is_nearly_blind(workdir, capsys, options):
+def test_an_audit_of_held_out_scores_says_that_it_is_nearly_blind(workdir, capsys):
     assert call(capsys, "fit", "rows.csv", *GIVEN, "-o", "m.trueup", "--held-out", "h.csv")[0] == 0
-    audited = ["--outcome", "y", "--prediction", "p_trueup"]
-    code, out, _ = call(capsys, "audit", "h.csv", *audited, *options)
-    assert code == 0
-    assert "; nearly blind: these are held-out scores of a cross-fit" in out.splitlines()[0]
-    assert "an audit of them is nearly blind; audit rows that were not used for the fit" in " ".join(out.split())
-    assert "p_trueup_held_out" not in out
     assert call(capsys, "predict", "m.trueup", "rows.csv", "-o", "scored.csv")[0] == 0
-    assert "nearly blind" not in call(capsys, "audit", "scored.csv", *audited, *options)[1]
+    for options in ([], ["--memory", "1GB", "--by", "country"], ["--against", "p"]):
+        audited = ["--outcome", "y", "--prediction", "p_trueup", *options]
+        code, out, _ = call(capsys, "audit", "h.csv", *audited)
+        assert code == 0
+        assert "; nearly blind: these are held-out scores of a cross-fit" in out.splitlines()[0]
+        assert "an audit of them is nearly blind; audit rows that were not used for the fit" in " ".join(out.split())
+        assert "p_trueup_held_out" not in out
+        assert "nearly blind" not in call(capsys, "audit", "scored.csv", *audited)[1]

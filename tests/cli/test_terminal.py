@@ -295,9 +295,6 @@ def test_a_full_disk_behind_standard_output_is_an_error():
 def test_the_process_returns_the_exit_code(loans_directory):
     done = command("audit", "loans.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated", "--quiet")
     assert (done.returncode, done.stderr) == (1, "")
-    done = command("audit", "missing.csv", *ROLES)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
 
 
 WORK = """

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import remote
+
 LAST = "test_a_spark_cluster_of_several_processes"
 QUIET = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
@@ -25,7 +27,10 @@ def pytest_collection_modifyitems(items):
 def client(tmp_path_factory):
     """Two Dask workers, with one process and one thread each, and a directory of their own."""
     distributed = pytest.importorskip("distributed")
+    import dask
+
     with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),  # workers share their imports
         distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,
@@ -50,8 +55,9 @@ def spark(tmp_path_factory):
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    settings = {
-        "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2",
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # the parent of Python workers is a module of these tests
+    settings = remote.SPARK_SETTINGS | {
+        "spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2",
         "spark.sql.execution.arrow.pyspark.enabled": "true", "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g", "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")), "spark.python.worker.reuse": "true",

@@ -42,4 +42,8 @@ def test_the_page_runs_on_spark(loans, spark):
     assert names["audit"].rows == len(loans)
     assert names["fixed"].count() == len(loans)
     assert set(names["fixed"].columns) == {*loans.columns, "prediction_trueup"}
-    assert tu.load("loans.trueup").predict(loans).shape == (len(loans),)
+    files = tu.MCGrad(prediction="prediction", features=["region", "product", "age"]).fit(
+        tu.scan("loans/*.parquet"), "outcome"
+    )
+    assert names["fix"].history_.chosen == files.history_.chosen > 0
+    np.testing.assert_allclose(tu.load("loans.trueup").predict(loans), files.predict(loans), rtol=1e-9)

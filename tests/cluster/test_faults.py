@@ -126,7 +126,9 @@ warnings.simplefilter("ignore")
 builder = SparkSession.builder.master("local-cluster[2,1,512]")
 for name in ("spark.driver.memory", "spark.executor.memory"):
     builder = builder.config(name, "512m")
-spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+for name, value in remote.SPARK_SETTINGS.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 spark.sparkContext.addPyFile(remote.__file__)
 rows = remote.make_columns(100)

@@ -43,15 +43,6 @@ def on_dask(client, frame):
     return dd.from_pandas(frame, npartitions=3, sort=False)
 
 
-@pytest.fixture
-def on_spark(spark, frame):
-    """Return the rows in two partitions of Spark."""
-    spark.sparkContext.addPyFile(failing_round.__file__)
-    data = spark.createDataFrame(frame).repartition(2).cache()
-    yield data
-    data.unpersist()
-
-
 def test_files_give_the_model_of_memory(expected, frame, monkeypatch):
     monkeypatch.setattr(
         stopping, "assign_folds", lambda table, parts, seed: assign_folds_by_hash(*stopping.row_content(table), parts, seed)
@@ -61,18 +52,15 @@ def test_files_give_the_model_of_memory(expected, frame, monkeypatch):
     np.testing.assert_allclose(expected.predict(frame), found.predict(frame), rtol=1e-9)
 
 
-@pytest.mark.parametrize("engine", ["dask", "spark"])
-def test_a_fit_resumes_after_a_lost_worker_and_gives_the_model_of_files(
-    request, engine, expected, frame, tmp_path, monkeypatch
-):
-    data = request.getfixturevalue(f"on_{engine}")
+def test_a_fit_resumes_after_a_lost_worker_and_gives_the_model_of_files(on_dask, expected, frame, tmp_path, monkeypatch):
+    """On Dask; Spark reports a lost worker by the same error (`test_faults`), and fits the model of files (`test_docs`)."""
     checkpoint = tmp_path / "fit.rounds"
-    calibrator = tu.MCGrad("p", **PARAMETERS, engine=engine, resume=checkpoint)
+    calibrator = tu.MCGrad("p", **PARAMETERS, engine="dask", resume=checkpoint)
     monkeypatch.setattr(partitioned, "_fit_round", partial(failing_round.fit_or_die, flag=str(tmp_path / "died")))
     with pytest.raises(LostWorkerError, match=r"SIGKILL|lost|gone"):
-        calibrator.fit(data, "y", sample_weight="w")
+        calibrator.fit(on_dask, "y", sample_weight="w")
     assert checkpoint.exists()
-    found = calibrator.fit(data, "y", sample_weight="w")
+    found = calibrator.fit(on_dask, "y", sample_weight="w")
     assert not checkpoint.exists()
     assert [one.trees for one in found.history_.rounds] == [one.trees for one in expected.history_.rounds]
     assert found.history_.loss_after == pytest.approx(expected.history_.loss_after, rel=1e-9)

@@ -41,6 +41,13 @@ def test_given_edges_are_closed_on_the_left():
     assert _texts(column) == ["v<18", "v=[18, 30)", "v=[18, 30)", "v>=30", "v>=30"]
 
 
+def test_bins_of_integers_are_named_by_their_values():
+    column = _column([17, 18, 29, np.nan, 30, 31], {"v": [18, 30, 31]})
+    assert _texts(column) == ["v<18", "v=18 to 29", "v=18 to 29", "v is missing", "v=30", "v>=31"]
+    assert _column([17, 18, 29], {"v": [17.5, 30]}).labels == ("v<17.5", "v=[17.5, 30)", "v>=30")
+    assert _column([0.0, 1e16, 3e16], {"v": [1e16, 2e16]}).labels[1] == "v=[1e+16, 2e+16)"
+
+
 def test_quantile_bins_have_about_equal_numbers_of_rows_and_short_labels():
     column = _column(np.random.default_rng(0).normal(40, 12, 10_000))
     counts = np.bincount(column.codes)

@@ -131,12 +131,13 @@ def test_fewer_than_ten_clusters_are_refused():
 @pytest.mark.parametrize("prevalence", [0.25, 0.04])
 @pytest.mark.parametrize(("clusters", "size", "icc"), [(60, 20, 0.0), (60, 20, 1.0), (300, 10, 0.3)])
 @pytest.mark.parametrize("uneven", [False, True])
-def test_intervals_of_counts_cover_and_are_not_much_wider_than_needed(clusters, size, icc, uneven, prevalence):
+@pytest.mark.repeated(12, 60)
+def test_intervals_of_counts_cover_and_are_not_much_wider_than_needed(clusters, size, icc, uneven, prevalence, repetitions):
     # fn below the threshold .3, as a share of the population; scores are beta(1, b), P(f > x) = (1 - x)^b.
     b, cut = 1 / prevalence - 1, 0.3
     truth = (1 - (1 - cut) ** (b + 1)) / (b + 1) - cut * (1 - cut) ** b
     errors, covered, widths = [], [], []
-    for seed in range(60):
+    for seed in range(repetitions):
         random = np.random.default_rng([seed, 12])
         sizes = random.integers(1, 2 * size, clusters) if uneven else size
         cluster = np.repeat(np.arange(clusters), sizes)
@@ -148,8 +149,9 @@ def test_intervals_of_counts_cover_and_are_not_much_wider_than_needed(clusters, 
         covered.append(fn.low <= truth <= fn.high)
         errors.append(fn.estimate - truth)
         widths.append(fn.high - fn.low)
-    assert np.mean(covered) >= 0.9 - 3 * math.sqrt(0.09 / 60)
-    assert np.mean(widths) <= (2.2 if prevalence > 0.1 else 3.2) * 2 * 1.645 * np.std(errors)
+    assert np.mean(covered) >= 0.9 - 3 * math.sqrt(0.09 / repetitions)
+    needed = 2 * 1.645 * np.std(errors) * (1 + 2 / math.sqrt(2 * repetitions))  # and two standard errors of it
+    assert np.mean(widths) <= (1.85 if prevalence > 0.1 else 2.7) * needed
 
 
 def test_clusters_of_one_row_change_no_interval():
@@ -178,13 +180,14 @@ def test_intervals_are_wider_with_clusters():
     assert widths[1] > 1.3 * widths[0]
 
 
-def test_intervals_of_costs_cover_the_mean_cost_of_the_population():
+@pytest.mark.repeated(30, 100)
+def test_intervals_of_costs_cover_the_mean_cost_of_the_population(repetitions):
     # Outcomes are shared by the eight rows of a cluster. The mean cost per row at the threshold .3, by the true scores:
     # .3 is exceeded by (.6 - .3) / .55 of the clusters.
     low, high, cut = 0.05, 0.6, 0.3
     truth = (5.0 * (cut**2 - low**2) / 2 + ((high - cut) - (high**2 - cut**2) / 2)) / (high - low)
     covered = {True: 0, False: 0}
-    for seed in range(100):
+    for seed in range(repetitions):
         y, p, cluster = clustered_scores(seed)
         new = clustered_scores(1000 + seed, clusters=20_000, size=1)[1]
         for clustered, inside in covered.items():
@@ -194,8 +197,8 @@ def test_intervals_of_costs_cover_the_mean_cost_of_the_population():
                 cost = expected_cost(new, COSTS, cut, known, target="population", level=0.9)
             assert not (found and clustered)  # of a shift: scores of clusters vary more than those of rows
             covered[clustered] = inside + (cost.low <= truth <= cost.high)
-    assert covered[True] >= 100 * (0.9 - 3 * math.sqrt(0.09 / 100))
-    assert covered[False] < 75
+    assert covered[True] >= repetitions * (0.9 - 3 * math.sqrt(0.09 / repetitions))
+    assert covered[False] < 0.75 * repetitions
 
 
 def test_segments_use_their_own_clusters():
@@ -251,16 +254,17 @@ def two_scores(seed, clusters=200, size=10, icc=0.5):
     return y, {name: 1 / (1 + np.exp(1 - logit - 0.5 * error)) for name, error in zip("ab", errors, strict=True)}, cluster
 
 
-def test_decision_curves_of_clusters_rarely_call_equally_good_scores_different():
+@pytest.mark.repeated(20, 60)
+def test_decision_curves_of_clusters_rarely_call_equally_good_scores_different(repetitions):
     different = {True: 0, False: 0}
-    for seed in range(60):
+    for seed in range(repetitions):
         y, scores, cluster = two_scores(seed)
         for clustered in different:
             curve = decision_curve(y, scores, thresholds=np.arange(1, 19) / 20, cluster=cluster if clustered else None)
             gain = curve.difference["b"]
             different[clustered] += bool(((gain.band_low > 0) | (gain.band_high < 0)).any())
-    assert different[True] <= 6 + 2 * math.sqrt(60 * 0.1 * 0.9)
-    assert different[False] >= 20
+    assert different[True] <= 0.1 * repetitions + 2 * math.sqrt(repetitions * 0.1 * 0.9)
+    assert different[False] >= repetitions / 3
 
 
 def test_decision_curve_limits_follow_from_sums_over_clusters():

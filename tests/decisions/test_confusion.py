@@ -101,7 +101,7 @@ def test_rate_limits_satisfy_the_fieller_condition(name, bound):
 
 
 @TARGETS
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     p=st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]) | st.floats(0, 1), min_size=1, max_size=25),
     threshold=st.sampled_from([0.0, 0.2, 0.5, 1.0, math.inf]) | st.floats(0, 1),
@@ -162,13 +162,14 @@ def test_precision_and_npv_are_nan_without_their_denominator():
 @TARGETS
 @pytest.mark.parametrize("power", [1.0, 1.6], ids=["calibrated", "miscalibrated"])
 @pytest.mark.parametrize("shape", [(1.0, 1.0), (0.3, 6.0)], ids=["even", "rare"])
-def test_every_interval_has_its_coverage(shape, power, target):
-    random, repeats, threshold = np.random.default_rng(11), 120, 0.25
+@pytest.mark.repeated(25, 120)
+def test_every_interval_has_its_coverage(shape, power, target, repetitions):
+    random, threshold = np.random.default_rng(11), 0.25
     covered = dict.fromkeys(MEASURES, 0)
-    large = random.beta(*shape, 400_000)
+    large = random.beta(*shape, 200_000)
     truth = table(large**power, large, threshold)
     truth |= {name: truth[name] / len(large) for name in COUNTS}
-    for _ in range(repeats):
+    for _ in range(repetitions):
         p, lp = random.beta(*shape, 500), random.beta(*shape, 600)
         y, ly = random.random(500) < p**power, random.random(600) < lp**power
         result = tu.decisions.expected_confusion(p, threshold, (ly, lp), target=target)
@@ -176,8 +177,8 @@ def test_every_interval_has_its_coverage(shape, power, target):
         for name in MEASURES:
             _, low, high = getattr(result, name)
             covered[name] += math.isnan(value[name]) or low - 1e-9 <= value[name] <= high + 1e-9
-    least = 0.9 - 3 * math.sqrt(0.9 * 0.1 / repeats)
-    assert {name: count / repeats for name, count in covered.items() if count / repeats < least} == {}
+    least = 0.9 - 3 * math.sqrt(0.9 * 0.1 / repetitions)
+    assert {name: count / repetitions for name, count in covered.items() if count / repetitions < least} == {}
 
 
 def test_labelled_rows_correct_miscalibrated_scores():

@@ -15,6 +15,7 @@ from trueup.decisions.evidence import UnlabelledRows, mean_errors, post_stratify
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import likely_root
 from trueup.metrics.inputs import Scored
+from twins import three_se
 
 
 def spread(errors, largest, failing):
@@ -192,9 +193,7 @@ def test_repr_of_a_single_row():
 
 # Coverage of intervals
 
-TRIES = 300
 ONCE_IN_A_WHILE = pytest.mark.filterwarnings("ignore::trueup.errors.ShiftWarning")  # one in a thousand by chance
-HELD = 0.9 - 3 * math.sqrt(0.9 * 0.1 / TRIES)
 SHAPES = {"calibrated": lambda f: f, "too sure": lambda f: 0.1 + 0.6 * f, "rare": lambda f: f / 15}
 
 
@@ -207,31 +206,33 @@ def draw(random, n, shape):
 @ONCE_IN_A_WHILE
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("target", ["rows", "population"])
-def test_intervals_of_a_fixed_rule_have_their_coverage(shape, target):
+@pytest.mark.repeated(60, 300)
+def test_intervals_of_a_fixed_rule_have_their_coverage(shape, target, repetitions):
     random, covered = np.random.default_rng(7), 0
     rule = 0.2 / (15 if shape == "rare" else 1)
-    many, _, chance = draw(random, 1_000_000, shape)
+    many, _, chance = draw(random, 300_000, shape)
     truth = float(np.mean(np.where(many >= rule, 1 - chance, 5 * chance)))
-    for _ in range(TRIES):
+    for _ in range(repetitions):
         (p, y, _), (scores, outcome, _) = draw(random, 800, shape), draw(random, 500, shape)
         result = td.expected_cost(p, ERRORS, rule, (outcome, scores), target=target)
         cost = truth if target == "population" else float(np.sum(np.where(p >= rule, 1 - y, 5 * y)))
         covered += result.low <= cost <= result.high
-    assert covered / TRIES >= HELD
+    assert covered / repetitions >= 0.9 - three_se(0.9, repetitions)
 
 
-def test_corrections_vary_with_the_number_of_rows_per_segment():
+@pytest.mark.repeated(25, 100)
+def test_corrections_vary_with_the_number_of_rows_per_segment(repetitions):
     # Scores are uninformative: the cost of a row depends on its segment alone, which is random.
     random, covered = np.random.default_rng(2), {"cost": 0, "precision": 0}
     y = np.repeat([1, 0, 1, 0], [9000, 1000, 1000, 9000])
     labelled = td.Labelled(y, np.full(20_000, 0.5), segments=np.repeat([0, 1], 10_000))
-    for _ in range(100):
+    for _ in range(repetitions):
         segment, p = random.integers(0, 2, 200), np.full(200, 0.5)
         cost = td.expected_cost(p, ERRORS, 0.2, labelled, segments=segment, target="population")
         rates = td.expected_confusion(p, 0.2, labelled, segments=segment, target="population")
         covered["cost"] += cost.low <= 0.5 <= cost.high
         covered["precision"] += rates.precision.low <= 0.5 <= rates.precision.high
-    assert min(covered.values()) / 100 >= 0.9 - 3 * math.sqrt(0.9 * 0.1 / 100)
+    assert min(covered.values()) / repetitions >= 0.9 - three_se(0.9, repetitions)
 
 
 def test_sampling_variance_includes_the_corrections_of_segments():
@@ -270,11 +271,12 @@ def test_sampling_variance_of_weighted_segments_is_that_of_row_costs():
 
 
 @ONCE_IN_A_WHILE
-def test_tuned_rules_need_wider_intervals():
+@pytest.mark.repeated(60, 300)
+def test_tuned_rules_need_wider_intervals(repetitions):
     """Thresholds chosen on the labelled rows: the interval of a fixed rule fails, that of a tuned rule holds."""
     random, covered = np.random.default_rng(3), {False: 0, True: 0}
     costs = {"fn": 1, "fp": 1}
-    for _ in range(TRIES):
+    for _ in range(repetitions):
         labelled, scores = (random.random(2000) < 0.5).astype(float), random.random(2000)  # uninformative scores
         p = random.random(10_000)
         y = (random.random(10_000) < 0.5).astype(float)
@@ -285,26 +287,28 @@ def test_tuned_rules_need_wider_intervals():
         for searched in covered:
             result = td.expected_cost(p, costs, float(best), (labelled, scores), tuned=searched)
             covered[searched] += result.low <= cost <= result.high
-    assert covered[True] / TRIES >= HELD
-    assert covered[False] / TRIES < HELD
+    assert covered[True] / repetitions >= 0.9 - three_se(0.9, repetitions)
+    assert covered[False] / repetitions < 0.86
 
 
 @ONCE_IN_A_WHILE
-def test_best_rule_of_the_scores_is_not_tuned():
+@pytest.mark.repeated(75, 300)
+def test_best_rule_of_the_scores_is_not_tuned(repetitions):
     random, covered = np.random.default_rng(5), 0
-    for _ in range(TRIES):
+    for _ in range(repetitions):
         (p, y, _), (scores, outcome, _) = draw(random, 800, "too sure"), draw(random, 500, "too sure")
         best = td.best_rule(p, ERRORS)
         result = td.expected_cost(p, ERRORS, best, (outcome, scores))
         covered += result.low <= float(np.sum(np.where(p >= best.threshold, 1 - y, 5 * y))) <= result.high
-    assert covered / TRIES >= HELD
+    assert covered / repetitions >= 0.9 - three_se(0.9, repetitions)
 
 
 @ONCE_IN_A_WHILE
-def test_tuned_intervals_also_hold_for_a_fixed_rule():
+@pytest.mark.repeated(75, 300)
+def test_tuned_intervals_also_hold_for_a_fixed_rule(repetitions):
     random, covered = np.random.default_rng(6), 0
-    for _ in range(TRIES):
+    for _ in range(repetitions):
         (p, y, _), (scores, outcome, _) = draw(random, 800, "too sure"), draw(random, 500, "too sure")
         result = td.expected_cost(p, ERRORS, 0.3, td.Labelled(outcome, scores), tuned=True)
         covered += result.low <= float(np.sum(np.where(p >= 0.3, 1 - y, 5 * y))) <= result.high
-    assert covered / TRIES >= HELD
+    assert covered / repetitions >= 0.9 - three_se(0.9, repetitions)

@@ -15,6 +15,7 @@ from trueup.errors import ArgumentError, DataError, ShiftWarning
 from trueup.metrics import calibration_bound, ecce
 from trueup.metrics.inference import likely_root, range_quantile
 from trueup.metrics.inputs import validate_scores
+from twins import three_se
 
 BOTH = pytest.mark.parametrize("draw", [tu.decisions.expected_roc, tu.decisions.expected_pr])
 TARGETS = pytest.mark.parametrize("target", ["rows", "population"])
@@ -431,8 +432,7 @@ def tied(random, many):
 SHAPES = {
     "calibrated": (even, lambda p: p), "too sure": (rounded, lambda p: 0.25 + 0.5 * p), "tied": (tied, lambda p: p * (1 - p / 2)),
 }  # fmt: skip
-LEVEL, REPEATS = 0.9, 100
-LEAST = LEVEL - 3 * math.sqrt(LEVEL * (1 - LEVEL) / REPEATS)
+LEVEL = 0.9
 
 
 def realised_fast(y, p):
@@ -468,12 +468,13 @@ def population(random, score, truth):
         ("tied", "roc", "population", 600), ("tied", "pr", "population", 1000),
     ],
 )  # fmt: skip
-def test_bands_and_areas_have_simultaneous_coverage(shape, kind, target, rows):
+@pytest.mark.repeated(25, 100)
+def test_bands_and_areas_have_simultaneous_coverage(shape, kind, target, rows, repetitions):
     score, truth = SHAPES[shape]
     random, covered, areas = np.random.default_rng(4), 0, 0
     scores, whole = population(random, score, truth)
     draw = getattr(tu.decisions, f"expected_{kind}")
-    for _ in range(REPEATS):
+    for _ in range(repetitions):
         p, f = score(random, rows), score(random, rows)
         result = draw(p, (random.random(rows) < truth(f), f), target=target, level=LEVEL)
         if target == "rows":
@@ -484,20 +485,20 @@ def test_bands_and_areas_have_simultaneous_coverage(shape, kind, target, rows):
             x, y = x[at], y[at]
         covered += inside(x, result.x_low, result.x_high) and inside(y, result.y_low, result.y_high)
         areas += result.area_low <= area <= result.area_high
-    assert covered / REPEATS >= LEAST
-    assert areas / REPEATS >= LEAST
+    assert min(covered, areas) / repetitions >= LEVEL - three_se(LEVEL, repetitions)
 
 
-def test_bands_without_evidence_need_calibrated_scores():
+@pytest.mark.repeated(25, 100)
+def test_bands_without_evidence_need_calibrated_scores(repetitions):
     random, covered = np.random.default_rng(5), {1.0: 0, 0.6: 0}
     for right in covered:
-        for _ in range(REPEATS):
+        for _ in range(repetitions):
             p = np.round(random.random(500), 2)
             result = tu.decisions.expected_roc(p, level=LEVEL)
             tpr, fpr, _ = realised_fast(random.random(500) < p**right, p)
             covered[right] += inside(tpr, result.y_low, result.y_high) and inside(fpr, result.x_low, result.x_high)
-    assert covered[1.0] / REPEATS >= LEAST
-    assert covered[0.6] / REPEATS < 0.5
+    assert covered[1.0] / repetitions >= LEVEL - three_se(LEVEL, repetitions)
+    assert covered[0.6] / repetitions < 0.5
 
 
 def test_more_rows_and_more_labels_give_narrower_bands():

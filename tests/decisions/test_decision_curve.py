@@ -130,15 +130,16 @@ def test_identical_scores_gain_nothing_and_low_thresholds_treat_all():
 
 
 @pytest.mark.parametrize("n", [200, 2_000])
-def test_intervals_cover_the_benefit_of_the_population(n):
-    random, t, repeats = np.random.default_rng(n), np.array([0.05, 0.2, 0.5, 0.8, 0.95]), 300
+@pytest.mark.repeated(60, 300)
+def test_intervals_cover_the_benefit_of_the_population(n, repetitions):
+    random, t = np.random.default_rng(n), np.array([0.05, 0.2, 0.5, 0.8, 0.95])
     truth, before, after = population(random, 400_000)
     right = {
         name: np.array([twin(truth, p, np.ones(len(p)), at) for at in t])
         for name, p in (("before", before), ("after", after), ("all", np.ones(len(truth))))
     }
     covered = np.zeros((4, len(t)))
-    for _ in range(repeats):
+    for _ in range(repetitions):
         here = random.integers(0, len(truth), n)
         y = random.random(n) < truth[here]
         curve = decision_curve(y, {"before": before[here], "after": after[here]}, thresholds=t)
@@ -153,7 +154,7 @@ def test_intervals_cover_the_benefit_of_the_population(n):
             ]
         ):
             covered[k] += (low <= at) & (at <= high)
-    assert (covered / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)).all()
+    assert (covered / repetitions >= 0.9 - 3 * np.sqrt(0.09 / repetitions)).all()
     assert (curve.high["before"] - curve.low["before"])[1] < (0.16 if n == 200 else 0.05)  # and they are informative
 
 
@@ -192,10 +193,11 @@ def test_without_outcomes_the_benefit_is_the_negative_expected_cost():
                     )
 
 
-def test_without_outcomes_intervals_cover_the_realised_benefit():
-    random, t, repeats = np.random.default_rng(8), np.array([0.05, 0.2, 0.5, 0.8]), 300
+@pytest.mark.repeated(75, 300)
+def test_without_outcomes_intervals_cover_the_realised_benefit(repetitions):
+    random, t = np.random.default_rng(8), np.array([0.05, 0.2, 0.5, 0.8])
     covered = np.zeros((2, len(t)))
-    for _ in range(repeats):
+    for _ in range(repetitions):
         truth, _, p = population(random, 1_500)
         y = (random.random(1_500) < truth).astype(float)
         known = y[:500], p[:500]
@@ -208,7 +210,7 @@ def test_without_outcomes_intervals_cover_the_realised_benefit():
         covered[0] += (curve.low["model"] <= right) & (right <= curve.high["model"])
         over = right - np.where(curve.treat_all > 0, of_all, 0)
         covered[1] += (gain.low <= over) & (over <= gain.high)
-    assert (covered / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)).all()
+    assert (covered / repetitions >= 0.9 - 3 * np.sqrt(0.09 / repetitions)).all()
 
 
 def test_without_evidence_the_expected_benefit_assumes_calibration():
@@ -272,10 +274,11 @@ def test_covariance_of_net_benefits_equals_its_definition():
     assert _covariance(noise, means, t / (1 - t)) == pytest.approx(twin, abs=1e-12)
 
 
-def test_equally_good_scores_rarely_differ_at_any_threshold():
+@pytest.mark.repeated(20, 60)
+def test_equally_good_scores_rarely_differ_at_any_threshold(repetitions):
     # Pointwise limits at 99 thresholds differ somewhere in about half of these runs.
-    random, repeats, differing, pointwise = np.random.default_rng(0), 60, 0, 0
-    for _ in range(repeats):
+    random, differing, pointwise = np.random.default_rng(0), 0, 0
+    for _ in range(repetitions):
         x, errors = random.normal(size=2_000), 0.7 * random.normal(size=(2, 2_000))
         a, b = 1 / (1 + np.exp(1.8 - x - errors))
         y = random.random(2_000) < 1 / (1 + np.exp(1.8 - x))
@@ -283,15 +286,16 @@ def test_equally_good_scores_rarely_differ_at_any_threshold():
         gain = curve.difference["b"]
         differing += "neither significantly better nor worse" not in curve.verdict
         pointwise += bool(((gain.low > 0) | (gain.high < 0)).any())
-    assert differing / repeats <= 0.1 + 2 * np.sqrt(0.09 / repeats)
-    assert pointwise / repeats > 0.25
+    assert differing / repetitions <= 0.1 + 2 * np.sqrt(0.09 / repetitions)
+    assert pointwise / repetitions > 0.25
 
 
-def test_simultaneous_limits_contain_the_pointwise_ones_and_cover_all_thresholds():
-    random, t, repeats, covered = np.random.default_rng(1), np.arange(1, 20) / 20, 60, np.zeros(2)
+@pytest.mark.repeated(20, 60)
+def test_simultaneous_limits_contain_the_pointwise_ones_and_cover_all_thresholds(repetitions):
+    random, t, covered = np.random.default_rng(1), np.arange(1, 20) / 20, np.zeros(2)
     truth, before, after = population(random, 200_000)
     benefits = [np.array([twin(truth, p, np.ones(len(p)), at) for at in t]) for p in (before, after, np.ones(len(truth)))]
-    for _ in range(repeats):
+    for _ in range(repetitions):
         here = random.integers(0, len(truth), 1_000)
         y = (random.random(1_000) < truth[here]).astype(float)
         curve = decision_curve(y, {"before": before[here], "after": after[here]}, thresholds=t)
@@ -305,7 +309,7 @@ def test_simultaneous_limits_contain_the_pointwise_ones_and_cover_all_thresholds
         rows = [np.array([twin(y[300:], p, np.ones(700), at) for at in t]) for p in (after[here[300:]], np.ones(700))]
         realised = rows[0] - np.where(expected.treat_all > 0, rows[1], 0.0)
         covered[1] += bool(((over.band_low <= realised) & (realised <= over.band_high)).all())
-    assert (covered / repeats >= 0.9 - 2 * np.sqrt(0.09 / repeats)).all()
+    assert (covered / repetitions >= 0.9 - 2 * np.sqrt(0.09 / repetitions)).all()
 
 
 def test_a_single_threshold_is_compared_with_a_narrower_band():

@@ -450,11 +450,12 @@ def test_strata_are_never_small_and_do_not_split_equal_scores(seed, n, distinct)
 
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.ShiftWarning")
-def test_intervals_cover_if_the_score_distribution_shifts_moderately():
+@pytest.mark.repeated(15, 40)
+def test_intervals_cover_if_the_score_distribution_shifts_moderately(repetitions):
     # Scores that are too extreme, and a shift by 0.1 standard deviations: unweighted labelled rows bias average precision
     # by 0.05, and its interval then covers in about 6 of 10 runs.
-    random, repeats, covered = np.random.default_rng(0), 40, np.zeros(4)
-    for _ in range(repeats):
+    random, covered = np.random.default_rng(0), np.zeros(4)
+    for _ in range(repetitions):
         x, new = random.normal(size=2_000), random.normal(size=4_000) + 0.1
         y, outcome = (random.random(len(z)) < 1 / (1 + np.exp(2 - 0.6 * z)) for z in (x, new))
         known, p = (1 / (1 + np.exp(1.6 - 1.2 * z)) for z in (x, new))
@@ -471,7 +472,7 @@ def test_intervals_cover_if_the_score_distribution_shifts_moderately():
             (confusion.precision.low, tp / (p >= 0.25).sum(), confusion.precision.high),
         )):  # fmt: skip
             covered[k] += low <= value <= high
-    assert (covered / repeats >= 0.9 - 2 * np.sqrt(0.09 / repeats)).all()
+    assert (covered / repetitions >= 0.9 - 2 * np.sqrt(0.09 / repetitions)).all()
 
 
 def test_results_state_what_their_intervals_assume():

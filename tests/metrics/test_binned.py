@@ -279,7 +279,7 @@ def test_debiased_error_is_zero_within_noise_and_nan_without_rows():
     assert debiased_ece([0, 1], [0.1, 0.1], [1, 1e-20]).left_out == 1
 
 
-def repeated(draw, repetitions=4000):
+def repeated(draw, repetitions):
     """Mean of the squared estimate, and three standard errors of it."""
     random = np.random.default_rng(5)
     result = np.array([draw(random) for _ in range(repetitions)])
@@ -288,31 +288,34 @@ def repeated(draw, repetitions=4000):
 
 @pytest.mark.parametrize("shift", [0.0, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_debiased_square_is_unbiased_for_bins_of_one_score(shift, weighted):
+@pytest.mark.repeated(1000, 4000)
+def test_debiased_square_is_unbiased_for_bins_of_one_score(shift, weighted, repetitions):
     p = np.repeat([0.05, 0.25, 0.45, 0.85], 10)
     w = np.tile([1.0, 3.0], 20) if weighted else None
-    mean, slack = repeated(lambda random: debiased_ece(random.random(40) < p + shift, p, w).squared)
+    mean, slack = repeated(lambda random: debiased_ece(random.random(40) < p + shift, p, w).squared, repetitions)
     assert abs(mean - shift**2) < slack
     naive, slack = repeated(lambda random: ece(random.random(40) < p, p, w, norm=2) ** 2, 500)
     assert naive > 3 * slack  # the bias that it corrects is visible
 
 
-def test_debiased_square_of_soft_outcomes_is_unbiased():
+@pytest.mark.repeated(1000, 4000)
+def test_debiased_square_of_soft_outcomes_is_unbiased(repetitions):
     def draw(random):
         p = random.uniform(0.1, 0.9, 60)
         return debiased_ece(p + random.uniform(-0.1, 0.1, 60), p, n_bins=4, strategy="mass").squared
 
-    mean, slack = repeated(draw)
+    mean, slack = repeated(draw, repetitions)
     assert abs(mean) < slack
 
 
-def test_debiased_square_of_binary_outcomes_is_low_by_the_score_variance():
+@pytest.mark.repeated(1000, 4000)
+def test_debiased_square_of_binary_outcomes_is_low_by_the_score_variance(repetitions):
     # One bin of 20 rows, scores uniform on [0, 1]: var(p)/n = 1/240.
     def draw(random):
         p = random.random(20)
         return debiased_ece(random.random(20) < p, p, n_bins=1).squared
 
-    mean, slack = repeated(draw)
+    mean, slack = repeated(draw, repetitions)
     assert abs(mean + 1 / 240) < slack
 
 

@@ -101,8 +101,8 @@ def test_certain_predictions_have_sigma_zero_or_infinity():
 
 @pytest.mark.parametrize("statistic", ["range", "mad"])
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.95])
-def test_p_values_keep_their_level_under_calibration(statistic, rate):
-    repetitions = 4000
+@pytest.mark.repeated(1000, 4000)
+def test_p_values_keep_their_level_under_calibration(statistic, rate, repetitions):
     random = np.random.default_rng(int(100 * rate))
     result = []
     for _ in range(repetitions):

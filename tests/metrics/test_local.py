@@ -299,7 +299,7 @@ def test_curve_has_a_repr_and_converts_to_frames_and_json(frame):
 
 
 @given(samples((1, 2, 5)), st.sampled_from([1e-9, 0.05, 0.4, 3.0, np.inf]), st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_size_and_noise_equal_their_formulas(sample, gamma, leave_one_out):
     phi, p, hit, w = sample
     number = numbered(p, w, n_bins=4)
@@ -393,20 +393,18 @@ def test_certain_predictions_have_p_value_0_or_1():
 
 
 def test_limits_are_where_the_p_value_equals_the_level():
-    random = np.random.default_rng(8)
-    for a, p in neighbourhoods_to_try():
-        seen = random.random(5)
-        means = means_of(a, p, 5)
-        low, high = limit_rates(means, seen, 0.9)
-        assert ((low <= seen) & (seen <= high)).all()
-        ruled_out = np.exp(log_pvalue(means, seen)) < 0.1
-        outside = (means.expected < low - 1e-6) | (means.expected > high + 1e-6)
-        inside = (means.expected > low + 1e-6) & (means.expected < high - 1e-6)
-        assert not (outside & ~ruled_out).any()
-        assert not (inside & ruled_out).any()
+    means = LocalMeans(*map(np.concatenate, zip(*(means_of(a, p, 5) for a, p in neighbourhoods_to_try()), strict=True)))
+    seen = np.random.default_rng(8).random(len(means.expected))
+    low, high = limit_rates(means, seen, 0.9)
+    assert ((low <= seen) & (seen <= high)).all()
+    ruled_out = np.exp(log_pvalue(means, seen)) < 0.1
+    outside = (means.expected < low - 1e-6) | (means.expected > high + 1e-6)
+    inside = (means.expected > low + 1e-6) & (means.expected < high - 1e-6)
+    assert not (outside & ~ruled_out).any()
+    assert not (inside & ruled_out).any()
 
 
-def simulate(draw, truth, gamma, repetitions=40, n=80, **options):
+def simulate(draw, truth, gamma, repetitions, n=80, **options):
     """Simulate points of given confidence and true rate; return the shares of points covered and alarmed, and of any alarm."""
     random = np.random.default_rng(9)
     covered, alarmed, any_alarm, points = 0, 0, 0, 0
@@ -436,10 +434,11 @@ CONFIDENCES = {
 
 @pytest.mark.parametrize("name", list(CONFIDENCES))
 @pytest.mark.parametrize("gamma", [0.02, 0.4, np.inf])
-def test_calibrated_confidences_have_coverage_and_few_alarms(name, gamma):
-    covered, alarmed, any_alarm = simulate(CONFIDENCES[name], lambda p: p, gamma)
+@pytest.mark.repeated(10, 40)
+def test_calibrated_confidences_have_coverage_and_few_alarms(name, gamma, repetitions):
+    covered, alarmed, any_alarm = simulate(CONFIDENCES[name], lambda p: p, gamma, repetitions)
     # Neighbouring points are dependent: a repetition counts as one draw.
-    slack = twins.three_se(0.05, 40)
+    slack = twins.three_se(0.05, repetitions)
     assert covered >= 0.95 - slack
     assert alarmed <= 0.05 + slack
     assert any_alarm <= 0.05 + slack
@@ -457,11 +456,12 @@ def test_normal_limits_fail_for_few_neighbours():
 
 
 @pytest.mark.parametrize("truth", [lambda p: 0.8 * p, lambda p: np.clip(p + 0.2, 0, 1), lambda p: 0 * p + 0.5])
-def test_limits_have_coverage_for_miscalibrated_confidences(truth):
+@pytest.mark.repeated(5, 20)
+def test_limits_have_coverage_for_miscalibrated_confidences(truth, repetitions):
     for name in ("low", "high", "any"):
         for leave_one_out in (False, True):
-            covered, _, _ = simulate(CONFIDENCES[name], truth, 0.4, repetitions=20, leave_one_out=leave_one_out)
-            assert covered >= 0.95 - twins.three_se(0.05, 20)
+            covered, _, _ = simulate(CONFIDENCES[name], truth, 0.4, repetitions, leave_one_out=leave_one_out)
+            assert covered >= 0.95 - twins.three_se(0.05, repetitions)
 
 
 def test_miscalibrated_regions_are_found():
@@ -553,8 +553,7 @@ def asked_ways(random, n):
 WAYS = ["rows", "weighted", "left out", "elsewhere", "bins", "groups"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("together", [1, 5, 32])
+@pytest.mark.parametrize(("way", "together"), [*((way, 5) for way in WAYS), ("weighted", 1), ("elsewhere", 32)])
 def test_draws_equal_the_step_down_min_p_method(way, together, monkeypatch):
     monkeypatch.setattr(deviations, "DRAWS_PER_BATCH", together)
     phi, p, _ = data(70)
@@ -581,7 +580,13 @@ def test_draws_equal_the_step_down_min_p_method(way, together, monkeypatch):
         np.testing.assert_array_equal(getattr(result, name), getattr(plain, name))
 
 
-@pytest.mark.parametrize(("way", "repetitions"), [("rows", 300), ("weighted", 100), ("groups", 100)])
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param("rows", marks=pytest.mark.repeated(60, 300)),
+        *(pytest.param(way, marks=pytest.mark.repeated(30, 100)) for way in ("weighted", "groups")),
+    ],
+)
 def test_draws_keep_their_level_for_calibrated_confidences(way, repetitions):
     random = np.random.default_rng(22)
     alarms = 0
@@ -596,20 +601,22 @@ def test_draws_keep_their_level_for_calibrated_confidences(way, repetitions):
     assert abs(alarms / repetitions - 0.05) <= twins.three_se(0.05, repetitions)
 
 
-def test_soft_hits_keep_the_level():
+@pytest.mark.repeated(30, 100)
+def test_soft_hits_keep_the_level(repetitions):
     random = np.random.default_rng(23)
     alarms = 0
-    for seed in range(100):
+    for seed in range(repetitions):
         phi, p = random.normal(size=(50, 2)), random.uniform(0.2, 0.8, 50)
         soft = (random.random((3, 50)) < p).mean(axis=0)
         result = local_errors(phi, p, soft, gamma=0.4, bins=2, draws=19, random_state=seed, threads=1)
         alarms += result.worst_p_adjusted <= 0.05
-    assert alarms / 100 <= 0.05 + twins.three_se(0.05, 100)
+    assert alarms / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
 
 
-def test_stepping_down_keeps_the_level():
+@pytest.mark.repeated(40, 200)
+def test_stepping_down_keeps_the_level(repetitions):
     random = np.random.default_rng(24)
-    found_off, false, repetitions = 0, 0, 200
+    found_off, false = 0, 0
     group = np.repeat(["off", "b", "c", "d"], 25)
     for seed in range(repetitions):
         hit = (random.random(100) < np.where(group == "off", 0.95, 0.5)).astype(float)
@@ -620,11 +627,12 @@ def test_stepping_down_keeps_the_level():
     assert false / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
 
 
-def test_draws_have_more_power_than_the_bound():
+@pytest.mark.repeated(4, 10)
+def test_draws_have_more_power_than_the_bound(repetitions):
     """Many overlapping neighbourhoods: the bound counts each, the draws account for their dependence."""
     random = np.random.default_rng(25)
     cautious, result = [], []
-    for seed in range(10):
+    for seed in range(repetitions):
         phi, p = random.normal(size=(1500, 2)), random.uniform(0.2, 0.8, 1500)
         hit = (random.random(1500) < p - 0.04).astype(float)
         options = {"gamma": 1.5, "bins": 1}

@@ -115,8 +115,9 @@ def test_ends_without_events_have_limits():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_curve_of_a_calibrated_score_lies_within_its_consistency_band(kind):
-    repetitions, inside = 60, []
+@pytest.mark.repeated(20, 60)
+def test_the_curve_of_a_calibrated_score_lies_within_its_consistency_band(kind, repetitions):
+    inside = []
     for seed in range(repetitions):
         y, p = _sample(300, seed)
         curve = reliability(y, p, kind=kind, band="consistency", draws=100, random_state=seed)
@@ -133,8 +134,9 @@ def test_miscalibrated_curves_leave_the_consistency_band():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_confidence_band_covers_the_true_rate(kind):
-    repetitions, covered, ends = 100, [], []
+@pytest.mark.repeated(30, 100)
+def test_the_confidence_band_covers_the_true_rate(kind, repetitions):
+    covered, ends = [], []
     for seed in range(repetitions):
         y, p = _sample(400, seed)
         curve = reliability(y, p, kind=kind, draws=60, random_state=seed)

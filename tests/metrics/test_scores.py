@@ -268,9 +268,10 @@ def test_the_fit_solves_its_equations_and_the_errors_are_the_sandwich(seed):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_slope_and_intercept_intervals_have_their_coverage(weighted):
+@pytest.mark.repeated(200, 1000)
+def test_slope_and_intercept_intervals_have_their_coverage(weighted, repetitions):
     rng = np.random.default_rng(7)
-    repetitions, n, slope, intercept = 1000, 1500, 0.8, 0.3
+    n, slope, intercept = 1500, 0.8, 0.3
     inside = np.zeros(3)
     for _ in range(repetitions):
         p = rng.uniform(0.05, 0.95, n)
@@ -387,9 +388,10 @@ def test_hosmer_lemeshow_bins_never_split_ties():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_hosmer_lemeshow_pvalues_are_uniform_under_calibration(weighted):
+@pytest.mark.repeated(600, 2000)
+def test_hosmer_lemeshow_pvalues_are_uniform_under_calibration(weighted, repetitions):
     rng = np.random.default_rng(9)
-    repetitions, n = 2000, 2000
+    n = 2000
     result = np.empty(repetitions)
     for at in range(repetitions):
         p = rng.beta(1, 3, n)

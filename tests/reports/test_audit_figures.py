@@ -37,6 +37,21 @@ def test_a_reliability_figure_has_the_overall_curve_its_band_and_a_histogram(aud
     assert ax.get_xlim() == ax.get_ylim()
 
 
+def test_an_audit_plots_any_segment_as_a_pyplot_figure(audited):
+    import matplotlib.pyplot as plt
+
+    last = audited.finding(len(audited) - 1)
+    assert last.curve is not None
+    ax = audited.plot(last.segment, title="last")
+    assert plt.gcf() is ax.figure
+    np.testing.assert_array_equal(lines(ax)[0].get_ydata(), last.curve.observed)
+    assert "if calibrated (95%)" in legend_texts(audited.plot())
+    assert plt.get_fignums() == [1, 2]
+    assert audited.plot("product=card", ax) is ax
+    with pytest.raises(ArgumentError, match="no segment 'product=cart'"):
+        audited.plot("product=cart")
+
+
 def test_findings_and_several_results_have_no_band(audited):
     single = figures.draw_reliability(audited["region=harbour"])
     assert not single.patches
@@ -67,9 +82,24 @@ def test_the_worst_segments_are_listed_from_the_top_with_their_intervals(audited
     assert flagged.get_xdata()[0] == pytest.approx(worst[0].ratio)
     assert len(flagged.get_xdata()) == sum(finding.p_adjusted <= 0.05 for finding in worst)
     spans = [path.vertices for group in ax.collections for path in group.get_paths()]
-    assert any(span[:, 0] == pytest.approx([worst[0].ratio_low, worst[0].ratio_high]) for span in spans)
+    assert any(span[:, 0] == pytest.approx([worst[0].ratio_low_adjusted, worst[0].ratio_high_adjusted]) for span in spans)
     assert ax.get_xscale() == "log"
-    assert ax.get_xlabel() == "observed / expected (95% interval)"
+    assert ax.get_xlabel() == "observed / expected (95% intervals, for all segments at once)"
+
+
+def test_segments_within_a_tolerance_have_a_colour_of_their_own():
+    data = tu.simulate.lending(20_000, seed=1)
+    audit = tu.audit(data, by=["region", "product"], tolerance="15%", **ROLES)
+    ax = figures.draw_segments(audit, count=8)
+    states = [finding.state for finding in audit.worst(8)]
+    for state, label in (
+        ("material", "material"),
+        ("within tolerance", "within tolerance"),
+        ("no miscalibration found", "within noise"),
+    ):
+        assert len(labelled(ax, label).get_xdata()) == states.count(state) > 0
+    (band,) = ax.patches
+    assert (band.get_x(), band.get_x() + band.get_width()) == pytest.approx((1 / 1.15, 1.15))
 
 
 def test_expected_means_around_zero_are_drawn_as_differences():

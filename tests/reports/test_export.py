@@ -35,10 +35,15 @@ def read(lines):
 
 
 def test_csv_has_all_segments_with_all_digits():
-    audit = tu.audit(tu.simulate.lending(3_000, seed=1), by=["region", "product"], **ROLES)
+    audit = tu.audit(tu.simulate.lending(20_000, seed=1), by=["region", "product"], **ROLES)
     found, frame = read(csv_lines(audit)), audit.to_frame()
-    assert list(found[0]) == list(frame)
+    assert list(found[0]) == [*frame, "problem"]
     assert len(found) == len(audit)
+    names = {
+        name: problem.finding.segment for problem in audit.problems for name in (problem.finding.segment, *problem.folded)
+    }
+    assert [row["problem"] for row in found] == [names.get(name, "") for name in frame["segment"]]
+    assert audit.rejected > len(audit.problems) > 0
     for name, column in frame.items():
         values = [row[name] for row in found]
         if name in ("segment", "state"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -185,13 +186,17 @@ def test_given_axes_are_used_and_returned():
         assert draw(*arguments, ax) is ax
 
 
-def test_a_figure_is_written_without_display_or_pyplot(tmp_path):
+def test_a_figure_is_a_pyplot_figure_that_needs_no_display(tmp_path):
     code = (
-        "import sys, trueup as tu\n"
-        f"tu.figures.draw_landscape([[0, 0], [1, 1]], [0.1, 0.2]).figure.savefig({str(tmp_path / 'a.png')!r})\n"
-        "assert 'matplotlib.pyplot' not in sys.modules"
+        "import matplotlib.pyplot as plt, trueup as tu\n"
+        "ax = tu.figures.draw_landscape([[0, 0], [1, 1]], [0.1, 0.2])\n"
+        "assert plt.gcf() is ax.figure and plt.get_fignums() == [1]\n"
+        f"plt.savefig({str(tmp_path / 'a.png')!r})"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND")
+    }
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -270,5 +275,5 @@ def test_a_broken_package_is_not_reported_as_missing(monkeypatch):
         raise ImportError(f"{name} lacks a library")
 
     monkeypatch.setattr(_optional.importlib, "import_module", broken)
-    with pytest.raises(MissingPackageError, match=r"'matplotlib.figure', which cannot be imported \(.* lacks a library\)"):
+    with pytest.raises(MissingPackageError, match=r"'matplotlib.pyplot', which cannot be imported \(.* lacks a library\)"):
         figures.draw_mlce(curve())

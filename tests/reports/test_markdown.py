@@ -13,6 +13,7 @@ from trueup.audits.result import Source
 from trueup.errors import ArgumentError
 from trueup.reports.page import code, markdown, prose
 from trueup.reports.profiles import Profile, Vocabulary
+from trueup.reports.summary import headline
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
 HOSTILE = (
@@ -51,30 +52,47 @@ def test_a_path_that_ends_with_md_selects_the_summary(tmp_path):
 def test_a_summary_has_verdict_figures_worst_segments_and_provenance(pair):
     audit = pair[0]
     text = markdown(audit, top=3)
-    assert text.startswith(
-        "## Calibration audit\n\n**miscalibrated: 6 of 78 segments at 5% (Holm)**, worst `region=harbour`"
-    )
-    figures, worst = tables(text)
-    assert ["segments miscalibrated", "6 (adjusted p at most 0.05)"] in figures
-    assert ["rows", "20,000"] in figures
+    start = f"## Calibration audit\n\n**{headline(audit)}.** 6 of 78 segments are miscalibrated at 5% (Holm): "
+    assert text.startswith(f"{start}{len(audit.problems)} distinct problems. The largest error that is certain: ")
+    problems, figures, worst = tables(text)
+    assert problems[0] == ["problem", "rows", "observed", "expected", "excess events", "obs/exp", "95% interval"]
+    assert [row[0] for row in problems[2:]] == [f"`{problem.finding.segment}`" for problem in audit.problems[:3]]
+    assert ["distinct problems", f"{len(audit.problems)} (6 of 78 segments)"] in figures
     assert [row[0] for row in worst[2:]] == [f"`{finding.segment}`" for finding in audit.worst(3)]
     assert worst[2][1] == "**miscalibrated**"
     assert "and 75 more" in text
     assert audit.summary.fingerprint[:16] in text
     assert ".fit(" in text
-    assert "`, then audit the corrected scores" in text
-    assert text.count("\n") < 60
+    assert "\n2. If these errors matter, fit a correction on these rows" in text
+    assert text.count("\n") < 80
+
+
+def test_nothing_found_names_no_segment_as_worst(pair):
+    text = markdown(pair[1])
+    assert text.startswith("## Calibration audit\n\n**No miscalibration found.** None of the 78 segments tested at 5%")
+    assert "Main problems" not in text
+    assert "worst" not in text.partition("<details>")[0]
+
+
+def test_a_tolerance_is_stated_with_every_problem():
+    data = tu.simulate.lending(20_000, seed=1)
+    text = markdown(tu.audit(data, by=["region", "product"], tolerance="10%", **ROLES))
+    assert "**Material: miscalibrated by more than 10%.**" in text
+    assert tables(text)[0][2][:2] == ["`region=harbour`", "**material**"]
+    assert "Do not rely on the scores in these segments until they are corrected." in text
+    assert "tolerance='10%'" in text
 
 
 def test_two_audits_are_compared(pair):
     text = markdown(list(pair), top=5)
-    assert "6 segments miscalibrated before, 0 after. 0 of the 6 still miscalibrated, 6 no longer" in text
-    figures, compared = tables(text)
+    assert "6 segments miscalibrated before, 0 after. 0 of 6 segments still miscalibrated, 6 no longer" in text
+    problems, figures, compared = tables(text)
     assert figures[0] == ["", "`before`", "`after`"]
-    assert ["segments miscalibrated", "6 (adjusted p at most 0.05)", "0 (adjusted p at most 0.05)"] in figures
+    assert problems[0] == ["problem", "rows", "obs/exp", "excess", "before", "after"]
     harbour = next(row for row in compared if row[0] == "`region=harbour`")
-    assert harbour[2] == " → ".join(f"{audit['region=harbour'].ratio:.2f}" for audit in pair)
-    assert (harbour[3], harbour[6]) == ("**miscalibrated**", "within noise")
+    ratios = " → ".join(f"{audit['region=harbour'].ratio:.2f}" for audit in pair)
+    assert (harbour[2], harbour[4], harbour[6]) == (ratios, "**miscalibrated**", "within noise")
+    assert next(row for row in problems if row[0] == "`region=harbour`")[2::2] == [ratios, "**miscalibrated**"]
     assert len(compared) == 2 + 5
     back = markdown({"a": pair[1], "b": pair[0]})
     assert "0 segments miscalibrated with a, 6 with b. 6 newly miscalibrated." in back
@@ -83,15 +101,16 @@ def test_two_audits_are_compared(pair):
 def test_a_segment_of_only_one_audit_is_marked_as_absent(pair):
     other = tu.audit(tu.simulate.lending(5_000, seed=2), by=["product"], **ROLES)
     text = markdown({"one": pair[0], "other": other})
-    harbour = next(row for row in tables(text)[1] if row[0] == "`region=harbour`")
-    assert harbour[2:7] == ["", "**miscalibrated**", "8.57", harbour[5], "absent"]
+    harbour = next(row for row in tables(text)[2] if row[0] == "`region=harbour`")
+    assert harbour[2:7] == ["", "", "**miscalibrated**", harbour[5], "absent"]
 
 
 def test_vocabulary_and_sections_of_a_profile_are_used(pair):
     text = markdown(pair[0], "credit", top=1)
     assert text.startswith("## Audit of probabilities of default")
-    figures, worst, grades, measures = tables(text)
-    assert any(row[0] == "default rate, all rows" for row in figures)
+    problems, figures, grades, measures, worst = tables(text)
+    assert problems[0][2:5] == ["default rate", "mean PD", "excess defaults"]
+    assert any(row[0] == "largest excess of defaults" for row in figures)
     assert worst[0][3:5] == ["default rate", "mean PD"]
     assert grades[0][:5] == ["PD band", "Jeffreys", "binomial", "rows", "defaults"]
     assert [row[0] for row in measures[2:]] == ["`Gini`", "`KS`", "`Hosmer-Lemeshow`", "`PSI`"]
@@ -113,7 +132,7 @@ def test_names_from_the_data_are_shown_as_text_and_break_no_table():
         for table in tables(text):
             assert len({len(row) for row in table}) == 1
         assert "<script" not in text
-        assert not re.search(r"<(?!/?(code|sub)>)", re.sub(r"`[^`\n]*`", "", text))
+        assert not re.search(r"<(?!/?(code|sub|details|summary)>)", re.sub(r"`[^`\n]*`", "", text))
         outside = re.sub(r"<code>.*?</code>|`[^`\n]*`", "", text)
         assert not re.search(r"[@#]\w", outside.replace("&#", ""))
         assert "http://" not in outside
@@ -151,8 +170,8 @@ def test_limits_of_the_audit_are_listed():
     assert "### Limits of this audit" in text
     assert "too small to test: 9 segments have fewer than 100 rows" in text
     none = markdown(tu.audit(data, by=["g"], min_rows=1_000, **ROLES))
-    assert "**nothing could be tested: no segment has 1,000 rows**" in none
-    assert "### Worst" not in none
+    assert "**Not testable.** No segment has 1,000 rows." in none
+    assert "Worst" not in none
 
 
 def test_continuous_outcomes_are_summarized():
@@ -165,7 +184,7 @@ def test_continuous_outcomes_are_summarized():
 
 def test_summaries_are_deterministic(pair):
     assert markdown(pair[0]) == markdown(pair[0])
-    assert "### Worst" not in markdown(pair[0], top=0)
+    assert "Worst" not in markdown(pair[0], top=0)
 
 
 @pytest.mark.parametrize(
@@ -192,19 +211,20 @@ def test_segments_with_the_same_text_stay_separate():
     data = {"y": (rng.random(3_000) < p**2).astype(int), "p": p, **columns}
     found = tu.audit(data, outcome="y", prediction="p", by=["a", "b"])
     text = markdown([found, found], top=100)
-    assert [row[0] for row in tables(text)[1]].count("`a=x & b=u`") == 2
-    assert f"{found.rejected:,} of the {found.rejected:,} still miscalibrated" in text
+    assert [row[0] for row in tables(text)[2]].count("`a=x & b=u`") == 2
+    assert f"{found.rejected:,} of {found.rejected:,} segments still miscalibrated" in text
 
 
 def test_text_columns_are_aligned_left_and_numbers_right(pair):
-    _, worst, scores, fields, values = tables(markdown(pair[0], "ads"))
-    assert worst[1] == ["---", "---", *["---:"] * 4, "---", *["---:"] * 4]
+    problems, _, scores, fields, values, worst = tables(markdown(pair[0], "ads"))
+    assert problems[1] == ["---", *["---:"] * 5, "---"]
+    assert worst[1] == ["---", "---", *["---:"] * 4, "---", *["---:"] * 3]
     assert scores[1] == ["---", "---:", "---"]
     assert dict(zip(fields[0], fields[1], strict=True))["worst value"] == "---"
     sides = dict(zip(values[0], values[1], strict=True))
     assert (sides["field"], sides["state"], sides["rows"]) == ("---", "---", "---:")
-    compared = tables(markdown(list(pair)))[1]
-    assert compared[1] == ["---", "---:", "---", *["---", "---:", "---:"] * 2]
+    compared = tables(markdown(list(pair)))[2]
+    assert compared[1] == ["---", "---:", "---", "---", *["---", "---:"] * 2]
 
 
 def test_the_vocabulary_is_used_throughout(pair):
@@ -214,10 +234,9 @@ def test_the_vocabulary_is_used_throughout(pair):
         markdown(list(pair), Profile("own", vocabulary=vocabulary)),
     ):
         own = re.sub("<sub>.*</sub>", lambda found: found[0].partition("reproduce with")[0], text)
-        assert "tariff classes tested" in own
-        assert "### Worst tariff classes" in own
+        assert "6 of 78 tariff classes are miscalibrated at 5% (Holm)" in own
+        assert "<summary>Worst tariff classes</summary>" in own
         assert not re.search(r"classs|\bsegments?\b", own)
-    assert "**miscalibrated: 6 of 78 tariff classes at 5% (Holm)**" in text
 
 
 def test_long_tables_list_the_worst_and_count_the_others():

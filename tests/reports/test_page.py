@@ -15,12 +15,13 @@ import pytest
 
 import trueup as tu
 from trueup.audits.result import Source
-from trueup.audits.text import number
+from trueup.audits.text import format_share, number, signed_count
 from trueup.errors import ArgumentError
 from trueup.reports.compare import curve_pairs
 from trueup.reports.model import map_columns
 from trueup.reports.page import build_page, render
 from trueup.reports.profiles import Vocabulary, load_profile
+from trueup.reports.summary import headline
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -117,22 +118,65 @@ def hostile():
 
 def test_the_page_starts_with_the_verdict(before, after):
     page = text_of(before)
-    assert "Miscalibrated" in page
-    assert f"8 of {before.tested} segments are miscalibrated at 5% (Holm). The evidence is strongest on " in page
+    start = f"{headline(before)} 8 of {before.tested} segments are miscalibrated at 5% (Holm): 4 distinct problems."
+    assert start in page.partition("Are the scores calibrated overall?")[0]
     assert "No miscalibration found" in text_of(after)
+
+
+def test_the_summary_has_the_main_problems_with_pictures_and_the_next_steps(before):
+    page = page_of(before)
+    top = page.partition('id="whole"')[0]
+    assert top.count('<svg viewBox="-8 0 116 14"') == 3  # observed/expected with its interval
+    shown = Reader(top[top.index("<main") :].replace("<main>", "").rsplit("<section", 1)[0]).text
+    for problem in before.problems[:3]:
+        finding = problem.finding
+        assert f"{finding.segment} {format_share(finding.share)}" in shown
+        assert signed_count(finding.excess) in shown
+    assert "What to do next Decide how large an error matters" in shown
+    assert shown.index("Main problems") < shown.index("What to do next")
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "kind", "shades"),
+    [(None, "flagged", {"shade-0", "shade-1", "shade-4", "shade-5"}), ("10%", "flagged", {"shade-0", "shade-within", "shade-material"}),
+     ("200%", "within", {"shade-0", "shade-within"})],
+)  # fmt: skip
+def test_colours_state_whether_errors_are_material(tolerance, kind, shades):
+    found = audit(loans(20_000), by=["region", "product", "employment"], tolerance=tolerance)
+    page = render(found)
+    assert re.search(r'<div class="verdict (\w+)" id="verdict">', page)[1] == kind
+    assert {cell.split()[0] for cell in re.findall(r'<td class="(shade-\w+)" data-first', page)} == shades
+    legend = page.partition('class="below legend"')[2].partition("</p>")[0]
+    assert shades <= set(re.findall(r"shade-\w+", legend))
+    assert page.count('class="tolerated"') == (0 if tolerance is None else page.count('<svg viewBox="-8 0 116 14"'))
+
+
+def test_details_are_folded(before, after):
+    folded = re.findall(r'<details class="fold [a-z]*" id="([a-z-]+)">', page_of(before))
+    assert folded == ["all-problems", "all-segments", "scores", "limits", "settings", "provenance", "words"]
+    assert '<details class="fold " id="limits" open>' in page_of(after)  # nothing was found: how much could be?
+    both = re.findall(r'<details class="fold [a-z]*" id="([a-z-]+)">', page_of(before, after))
+    assert both == ["all-segments", "measures", "limits", "settings", "provenance", "words"]
+
+
+def test_all_problems_are_listed_with_what_they_explain(before):
+    listed = page_of(before).partition('id="all-problems"')[2].partition("</details>")[0]
+    for problem in before.problems:
+        assert html_module.escape(problem.finding.segment) in listed
+        assert not problem.folded or html_module.escape(problem.folded[0]) in listed
 
 
 def test_a_page_without_testable_segments_states_it():
     result = audit(loans(40), by=["region"])
     page = Reader(render(result)).text
-    assert "Nothing could be tested" in page
-    assert "No segment has 50 rows" in page
+    assert "Not testable No segment has 50 rows." in page
+    assert "Main problems" not in page
 
 
 def test_the_page_shows_key_figures_table_notes_settings_and_definitions(before):
     page = text_of(before)
     for words in (
-        "rows 20,000", f"segments tested {before.tested:,}", "strongest evidence", "observed/expected, all rows", "Worst segments",
+        "distinct problems 4", "largest certain error", "largest excess of events", "observed/expected, all rows", "All segments",
         "95% interval", "adjusted p", "would have been detected with 80% power", "Settings", "How to read this page", "Holm",
     ):  # fmt: skip
         assert words in page, words
@@ -144,6 +188,11 @@ def rows_of(page):
     table = page.partition('id="segments"')[2].partition("</table>")[0]
     found = re.findall(r'<tr[^>]*data-by="([\d ]*)" data-n="(\d+)"><th scope="row"[^>]*><bdi>(.*?)</bdi>', table)
     return [(by, int(n), html_module.unescape(name)) for by, n, name in found]
+
+
+def certain_ratio(finding):
+    """Return the end of the simultaneous interval of observed/expected closer to 1, or 1."""
+    return max(1, finding.ratio_low_adjusted) if finding.ratio > 1 else min(1, finding.ratio_high_adjusted)
 
 
 def columns_of(segment):
@@ -180,7 +229,7 @@ def test_every_row_has_its_own_figures_and_curve(before):
     for entry, finding in zip(details["rows"], before.worst(before.tested), strict=True):
         ((figures, curve),) = entry
         shown = dict(zip(details["labels"], figures, strict=True))
-        assert shown["rows"] == f"{finding.n:,}"
+        assert shown["rows"] == f"{finding.n:,} ({format_share(finding.share)})"
         assert float(shown["observed"]) == pytest.approx(finding.observed, rel=1e-3)
         assert float(shown["events, observed"].replace(",", "")) == pytest.approx(finding.n * finding.observed, abs=0.51)
         assert curve[0] == pytest.approx(finding.curve.predicted, rel=1e-3)
@@ -190,9 +239,9 @@ def test_every_row_has_its_own_figures_and_curve(before):
 def test_a_page_recommends_the_next_step(before, after):
     page = page_of(before)
     line = 'trueup.MCGrad("prediction", ["region", "product", "employment"]).fit(rows, rows["outcome"])'
-    assert f"<code>{line}</code>" in html_module.unescape(page)
-    assert "no correction is needed" in text_of(after)
-    assert "collect more rows" in Reader(render(audit(loans(40), by=["region"]))).text
+    assert line in Reader(page).text
+    assert "No correction is needed" in text_of(after)
+    assert "Collect more rows" in Reader(render(audit(loans(40), by=["region"]))).text
 
 
 def test_the_overall_plot_has_a_band_a_histogram_and_cumulative_differences(before):
@@ -202,24 +251,26 @@ def test_the_overall_plot_has_a_band_a_histogram_and_cumulative_differences(befo
     top = float(re.search(r'class="curve large" viewBox="0 0 \d+ ([\d.]+)"', page)[1])
     assert top > 500
     assert 1 <= page.count('class="rows"') <= int((histogram.weight > 0).sum())
-    assert f"{number(before.overall.sigma)} sigma" in page
+    assert f"range {number(before.overall.ecce)}, adjusted p = {number(before.overall.p_adjusted, 2)}" in page
     assert "Cumulative differences of all rows" in page
 
 
-def test_the_map_shows_the_largest_sigma_of_each_pair_of_columns(before):
+def test_the_map_shows_the_largest_certain_error_of_each_pair_of_columns(before):
     page = page_of(before)
     fields = re.findall(
-        r'data-first="(\d)" data-second="(\d)" title="[^"]*"><b>([\d.]+)</b><span>(\d+) of (\d+)</span>', page
+        r'data-first="(\d)" data-second="(\d)" title="[^"]*"><b>([\d.%–]+)</b><span>(\d+) of (\d+)</span>', page
     )
     assert len(fields) == 6
     columns = ["region", "product", "employment"]
-    for first, second, sigma, flagged, tested in fields:
+    for first, second, error, flagged, tested in fields:
         used = {columns[int(first)], columns[int(second)]}
         found = [
             f for f in before.worst(before.tested)
             if columns_of(f.segment) == used
         ]  # fmt: skip
-        assert float(sigma) == pytest.approx(max(f.sigma for f in found), rel=0.06)
+        ratios = [certain_ratio(f) for f in found if f.p_adjusted <= 0.05]
+        sizes = [max(ratio, 1 / ratio) - 1 for ratio in ratios]
+        assert error == ("–" if max(sizes, default=0) == 0 else f"{math.floor(100 * max(sizes))}%")
         assert int(flagged) == sum(f.p_adjusted <= 0.05 for f in found)
         assert int(tested) == len(found)
 
@@ -266,8 +317,8 @@ def test_a_page_uses_the_vocabulary_of_its_profile_throughout(before, after, nam
         page = render(results, profile=name)
         shown = Reader(page).text
         for text in (
-            f"{words.segments} tested", f"only miscalibrated {words.segments}", f"{words.observed}, all {words.rows}",
-            f"{words.rows} 20,000", f"· 20,000 {words.rows}",
+            f"tested {words.segments}", f"only miscalibrated {words.segments}", f"observed/expected, all {words.rows}",
+            f"excess of {words.outcomes}", f"· 20,000 {words.rows}",
         ):  # fmt: skip
             assert text in shown, text
         assert f'text-anchor="middle">{words.observed}</text>' in page
@@ -283,12 +334,12 @@ def test_axes_have_default_labels_if_those_of_the_profile_are_long(before):
 
 def test_sections_of_a_profile_follow_the_overall_plot_or_the_comparison(before, after):
     page = render(before, profile="health")
-    assert page.index('id="whole"') < page.index('<section class="profile') < page.index('id="scores"')
+    assert page.index('id="where"') < page.index('<section class="profile') < page.index('id="scores"')
     both = render({"pctr": before, "pctr_trueup": after}, profile="health")
     titles = re.findall(r'<section class="profile[^"]*">\s*<h2><bdi>(.*?)</bdi>', both)
     assert titles
     assert all(title.endswith(": pctr_trueup") for title in titles)
-    assert both.index("<tbody>") < both.index('id="segments"') < both.index('<section class="profile')
+    assert both.index("<tbody>") < both.index('<section class="profile') < both.index('id="segments"')
 
 
 def test_a_page_names_its_files_and_rows(before):
@@ -307,7 +358,6 @@ def test_settings_list_the_categorical_columns():
 def test_the_multicalibration_error_is_among_the_metrics(before):
     page = text_of(before)
     assert f"lower is better {number(before.mce_absolute, 4)}" in page
-    assert f"strongest evidence {number(before.worst_sigma)} sigma" in page
 
 
 def test_a_comparison_shows_changes_and_what_the_fix_corrected(before, after, fitted):
@@ -354,7 +404,7 @@ def test_a_page_warns_if_its_rows_look_like_the_training_rows_of_the_fix(fitted)
     both = [other_scores(data, "prediction", p) for p in (data["prediction"], fix.predict(data))]
     page = Reader(render(both, fix=fix)).text
     assert "and the rows on this page look like the same rows: results on them are optimistic" in page
-    assert "Next: compare on rows that were not used for the fit. These look like the rows the model was fitted on" in page
+    assert "Compare on rows that were not used for the fit. These look like the rows the model was fitted on" in page
     fresh = loans(6_000, seed=2)
     page = Reader(
         render([other_scores(fresh, "prediction", p) for p in (fresh["prediction"], fix.predict(fresh))], fix=fix)
@@ -427,7 +477,7 @@ def test_a_name_of_ten_thousand_characters_and_its_tooltip_are_shortened(hostile
 def test_curves_have_titles_and_points_have_tooltips(before):
     page = page_of(before)
     curve = before.overall.curve
-    assert page.partition("<script")[0].count('role="img"') == 1 + page.count("<title>Reliability curve of ") == 6
+    assert page.partition("<script")[0].count('role="img"') == 1 + page.count("<title>Reliability curve of ") == 5
     first = f"predicted {curve.predicted[0]:.3g}, observed {curve.observed[0]:.3g}"
     assert first[:20] in page
     assert "<title>Reliability curve of all rows: " in page
@@ -493,7 +543,9 @@ def test_the_weight_column_appears_only_with_weights(before):
 def test_two_audits_are_named_before_and_after(before, after):
     page = text_of(before, after)
     assert f"{before.rejected} segments miscalibrated before, 0 after" in page
-    assert f"0 of the {before.rejected} still miscalibrated, {before.rejected} no longer miscalibrated, 0 newly" in page
+    assert (
+        f"0 of {before.rejected} segments still miscalibrated, {before.rejected} no longer miscalibrated, 0 newly" in page
+    )
     assert "Miscalibrated" in page
     assert "No miscalibration found" in page
 
@@ -508,7 +560,7 @@ def test_a_segment_of_only_one_audit_is_marked_as_absent(before):
     other = audit(loans(4000, seed=3), by=["region", "term"])
     page = Reader(render([before, other])).text
     assert "absent" in page
-    assert "Settings: before" in page
+    assert "Settings before task binary" in page
 
 
 def test_settings_that_are_the_same_are_shown_once(before, after):
@@ -563,11 +615,11 @@ def without_rows(audit, **changes):
     return replace(audit, held_rows=None, problem_ranks=audit.held_rows.problems, **changes)
 
 
-def test_a_comparison_plots_segments_that_are_miscalibrated_in_one_of_the_audits(before):
+def test_a_comparison_plots_the_problems_of_one_of_the_audits(before):
     good = replace(before, columns=before.columns | {"p_adjusted": np.ones(len(before))})
-    flagged = [finding.segment for finding in before.worst(before.rejected) if finding.segment != "all rows"]
+    names = [problem.finding.segment for problem in before.problems[:3] if problem.finding.depth]
     for pair in ({"a": before, "b": good}, {"a": good, "b": before}):
-        assert [name.text for name, _ in curve_pairs(build_page(pair), Vocabulary())] == flagged[:4]
+        assert [name.text for name, _ in curve_pairs(build_page(pair), Vocabulary())] == names
     without = without_rows(before, curves={at: curve for at, curve in before.curves.items() if at != 0})
     shown = curve_pairs(build_page({"a": before, "b": without}), Vocabulary())
     assert before.finding(0).segment not in [name.text for name, _ in shown]
@@ -610,7 +662,7 @@ def test_the_share_of_scores_outside_the_axis_is_stated():
     assert "0.99% of the rows have scores outside this axis." in Reader(render(found)).text
 
 
-def test_the_map_has_the_largest_sigma_and_the_counts_of_every_pair():
+def test_the_map_has_the_counts_of_every_pair():
     found = same_text()
     columns, rows, _ = map_columns(found)
     names = [name.text for name in columns]
@@ -620,17 +672,20 @@ def test_the_map_has_the_largest_sigma_and_the_counts_of_every_pair():
             mine = {names.index(first), names.index(second)}
             at = [k for k in range(len(found)) if {c for c in found.keys.columns[k].tolist() if c >= 0} == mine]
             assert field["tested"] == len(at)
-            assert field["sigma"] == number(float(frame["sigma"][at].max()), 2 if frame["sigma"][at].max() < 10 else 3)
             assert field["flagged"] == int((frame["p_adjusted"][at] <= 0.05).sum())
 
 
-def test_an_infinite_sigma_sorts_above_every_other():
+def test_infinite_evidence_comes_first_and_is_shown():
     rng = np.random.default_rng(1)
     p = np.append(rng.random(1_000), np.ones(200))
     y = np.append((rng.random(1_000) < p[:1_000]).astype(int), np.zeros(200, int))
     data = {"y": y, "p": p, "a": np.repeat(["x", "certain"], [1_000, 200])}
-    page = render(tu.audit(data, outcome="y", prediction="p", by=["a"]))
-    assert '<td data-sort="Infinity">inf</td>' in page
+    found = tu.audit(data, outcome="y", prediction="p", by=["a"])
+    page = render(found)
+    assert found.finding(0).sigma == math.inf
+    assert rows_of(page)[0][2] == "a=certain"
+    details = data_of(page)
+    assert dict(zip(details["labels"], details["rows"][0][0][0], strict=True))["sigma"] == "inf"
 
 
 def test_plots_of_weighted_rows_are_labelled_with_weight():

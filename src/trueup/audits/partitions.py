@@ -333,7 +333,7 @@ def partition_by_score(
     facts.summary.check(schema)
     warn_of_leakage(facts.sample(), default_features=table.roles.default_features, stacklevel=5)
     targets, real = target_labels(schema), schema.task == "regression"
-    columns = SegmentColumns(tuple(binner.name for binner in binners), tuple(binner.labels for binner in binners))
+    columns = SegmentColumns.of(binners)
     columns, grid = plan_grid(columns, facts.counts, len(binners), count, settings, len(targets))
     rows = PartitionedRows(
         targets=targets, rows=count, real=real, weighted=schema.weight is not None, sequential=sequential,

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from trueup.audits import text
 from trueup.audits.findings import RankedFindings, segment_curves
 from trueup.audits.segments import AuditRows, MemoryRows, ScorePartition, SegmentFamily, SegmentGrid, SortedChunk
 from trueup.data.columns import to_jsonable
 from trueup.kernels.overlaps import overlaps
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
+from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +36,7 @@ SAME_ROWS = 0.9  # segments that share more of the rows of either are one
 EXPLAINED = 0.9  # a finding that is barely significant is explained if its statistic falls below this share of it
 PAIRS_PER_PASS = 8  # segments whose pairs are computed in one pass over rows in memory
 ROWS_PER_SLICE = 1 << 16
+MAX_SHOWN = 20  # explained segments, in a notebook
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +51,14 @@ class Problem:
         Other segments with a significant error that this one explains, strongest first.
     sigma : float
         The range of cumulative differences in standard deviations after the errors of stronger problems are removed.
+    rank : int
+        Position of the finding in the audit.
     """
 
     finding: Finding
     folded: tuple[str, ...]
     sigma: float
+    rank: int
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: the finding without its curve, the folded segments, and the remaining sigma."""
@@ -63,6 +69,32 @@ class Problem:
     def __repr__(self) -> str:
         found = repr(self.finding).removesuffix(">")
         return f"{found}, explains {len(self.folded):,} more>" if self.folded else f"{found}>"
+
+    def _repr_html_(self) -> str:
+        explains = [f"explains {name}" for name in self.folded[:MAX_SHOWN]]
+        explains += [f"and {len(self.folded) - MAX_SHOWN:,} more"] if len(self.folded) > MAX_SHOWN else []
+        return html_table(text.describe_problem(self.finding), *text.plain_table([self.finding]), notes=explains)
+
+
+class Problems(tuple[Problem, ...]):
+    """The problems of an audit; as text, a table that counts the findings that each of them explains."""
+
+    __slots__ = ()
+
+    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        heads, rows = text.plain_table(problem.finding for problem in self)
+        return (*heads, "explains"), [(*row, f"{len(item.folded):,}") for row, item in zip(rows, self, strict=True)]
+
+    def _title(self) -> str:
+        return f"{len(self):,} distinct problem{'' if len(self) == 1 else 's'}"
+
+    def __repr__(self) -> str:
+        heads, rows = self._table()
+        lines = text.aligned_lines([heads, *((text.shorten(row[0]), *row[1:]) for row in rows)]) if self else []
+        return "\n".join([self._title(), *lines])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *self._table())
 
 
 class ProblemRanks(NamedTuple):

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._optional import require
 from trueup.audits import materiality, text
 from trueup.audits.findings import RankedFindings, deviation
 from trueup.audits.materiality import Tolerance, adjusted_ratios
-from trueup.audits.problems import MAX_CANDIDATES, HeldRows, Problem, ProblemRanks
+from trueup.audits.problems import MAX_CANDIDATES, HeldRows, Problem, ProblemRanks, Problems
 from trueup.audits.segments import OVERALL
 from trueup.audits.summary import AuditSummary, LazySummary
-from trueup.data.columns import frame_like, to_jsonable
+from trueup.data.columns import frame_like, frame_of, to_jsonable
 from trueup.errors import ArgumentError
 from trueup.metrics.inference import MIN_CLUSTERS
+from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from trueup.metrics.reliability import ReliabilityCurve
 
 AMBIGUOUS = -1
-MAX_CALIBRATED_SHOWN = 5  # segments shown if none is miscalibrated
+MAX_LISTED_LEVELS = 12  # of an error message
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,10 @@ class Finding:
             f"{text.number(self.sigma)} sigma, {tail}>"
         )
 
+    def _repr_html_(self) -> str:
+        title, notes = f"{self.segment}: {text.describe_problem(self)}", [self.note] if self.note else []
+        return html_table(title, *text.plain_table([self]), notes=notes)
+
 
 DESIGN_EFFECT = "design_effect"  # a column of audits with clusters only
 COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve", DESIGN_EFFECT))
@@ -185,6 +191,25 @@ class SegmentKeys:
             pooled = column in self.levels.pooled and code == len(self.labels[column]) - 1
             parts.append((self.levels.names[column] if pooled else self.labels[column][code], pooled))
         return (self.targets[self.target[rank]], False), *sorted(parts)
+
+    def find_level(self, text: str) -> tuple[str, int]:
+        """Return the label of the level that a part of a name means, and its column; -1 if no column is named.
+
+        A number stands for the level that holds it: "age=35" is in "age=30 to 39". Other texts are returned as they are.
+        """
+        names = self.levels.names
+        named = [column for column, name in enumerate(names) if text.startswith(f"{name}=")]
+        if any(text in self.labels[column] for column in named):
+            return text, -1
+        for column in named:
+            edges = self.levels.edges.get(column)
+            try:
+                value = float(text.removeprefix(f"{names[column]}="))
+            except ValueError:
+                continue
+            if edges is not None and not math.isnan(value):
+                return self.labels[column][int(np.searchsorted(edges, value, side="right"))], column
+        return text, named[0] if named else -1
 
     def _levels(self, rank: int) -> list[tuple[int, int]]:
         pairs = zip(self.columns[rank].tolist(), self.codes[rank].tolist(), strict=True)
@@ -314,8 +339,7 @@ class Audit:
     def __getstate__(self) -> dict[str, Any]:
         """Pickle summary and problems instead of the rows."""
         summary = None if self.summary_source is None else self.summary
-        ranks = self.problem_ranks if self.held_rows is None else self.held_rows.problems
-        return {**self.__dict__, "summary_source": summary, "held_rows": None, "problem_ranks": ranks}
+        return {**self.__dict__, "summary_source": summary, "held_rows": None, "problem_ranks": self._problem_ranks}
 
     def __len__(self) -> int:
         return len(self.columns["n"])
@@ -325,15 +349,32 @@ class Audit:
         return (self.finding(rank) for rank in range(len(self)))
 
     def __getitem__(self, segment: str) -> Finding:
-        """Return the finding of a segment by name, such as ``audit["country=BR & device=tv"]``, levels in any order."""
-        rank = self._ranks_by_name.get(_unordered(str(segment)))
+        """Return the finding of a segment by name, such as ``audit["country=BR & device=tv"]``, levels in any order.
+
+        A number stands for the bin that holds it: ``audit["age=35"]`` is that of "age=30 to 39".
+        """
+        given = str(segment)
+        known = _unordered(given) in self._ranks_by_name
+        levels = [(given, -1)] if known else [self.keys.find_level(level) for level in given.split(" & ")]
+        name = " & ".join(level for level, _ in levels)
+        rank = self._ranks_by_name.get(_unordered(name))
         if rank == AMBIGUOUS:
             raise ArgumentError(f"several segments are called {segment!r}", hint="find them in to_frame()")
-        if rank is None:
-            near = difflib.get_close_matches(str(segment), self._names[:20_000].tolist(), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "the segments are in to_frame()['segment']"
-            raise ArgumentError(f"no segment {segment!r} in this audit", hint=hint)
-        return self.finding(rank)
+        if rank is not None:
+            return self.finding(rank)
+        problem, hint = f"no segment {segment!r} in this audit", "the segments are in to_frame()['segment']"
+        columns = [column for _, column in levels if column >= 0]
+        near = difflib.get_close_matches(given, self._names[:20_000].tolist(), n=1)
+        if name != given:
+            problem = f"{segment!r} is in {name!r}, which was not tested"
+            hint = f"it has fewer than {self.settings.min_rows:,} rows, or these columns were not combined"
+        elif near and not (columns and columns[0] in self.keys.levels.edges):
+            hint = f"did you mean {near[0]!r}?"
+        elif columns:
+            labels = self.keys.labels[columns[0]]
+            more = f", ... ({len(labels):,} levels)" if len(labels) > MAX_LISTED_LEVELS else ""
+            hint = f"its levels are {', '.join(text.shorten(label) for label in labels[:MAX_LISTED_LEVELS])}{more}"
+        raise ArgumentError(problem, hint=hint)
 
     @cached_property
     def _names(self) -> NDArray[np.object_]:
@@ -377,14 +418,25 @@ class Audit:
         return max(0, self.rejected - MAX_CANDIDATES)
 
     @cached_property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> Problems:
         """The distinct problems, material ones first, then by strength: findings that one of them explains are folded.
 
         Of segments that share more than 90% of the rows of either, one is listed.
         """
-        ranks = self.problem_ranks if self.held_rows is None else self.held_rows.problems
-        found = [Problem(self.finding(rank), tuple(map(self.keys.name, folded)), sigma) for rank, folded, sigma in ranks]
-        return tuple(sorted(found, key=lambda problem: problem.finding.state != materiality.MATERIAL))
+        found = [
+            Problem(self.finding(rank), tuple(map(self.keys.name, folded)), sigma, rank)
+            for rank, folded, sigma in self._problem_ranks
+        ]
+        return Problems(sorted(found, key=lambda problem: problem.finding.state != materiality.MATERIAL))
+
+    @property
+    def _problem_ranks(self) -> tuple[ProblemRanks, ...]:
+        return self.problem_ranks if self.held_rows is None else self.held_rows.problems
+
+    @property
+    def explained_by(self) -> dict[int, int]:
+        """The rank of the problem that explains a finding, by the rank of the finding; a problem explains itself."""
+        return {rank: problem.rank for problem in self._problem_ranks for rank in (problem.rank, *problem.folded)}
 
     @cached_property
     def derived(self) -> dict[str, AnyArray]:
@@ -495,6 +547,36 @@ class Audit:
         scale = abs(self.prevalence) if self.schema.task == "regression" else min(self.prevalence, 1 - self.prevalence)
         return self.mce_absolute / scale if scale > 0 else math.nan
 
+    def plot(self, segment: str | None = None, ax: Any = None, *, title: str = "") -> Any:
+        """Draw the reliability curve of a segment, or of all rows, with matplotlib; return its axes.
+
+        Parameters
+        ----------
+        segment : str, optional
+            As in ``audit["country=BR"]``; all rows by default.
+        ax : matplotlib Axes, optional
+            A new pyplot figure by default.
+        title : str, optional
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> data = tu.simulate.lending(2_000, seed=1)
+        >>> audit = tu.audit(data, outcome="outcome", prediction="prediction", by=["region"])
+        >>> audit.plot("region=harbour").get_xlabel()
+        'mean score'
+        """
+        figures = require("trueup.figures", extra="plots")  # a higher layer, imported by name when something is drawn
+        return figures.draw_reliability(self if segment is None else self[segment], ax, title=title)
+
+    def to_pandas(self) -> Any:
+        """Return every segment as a pandas DataFrame: the columns of `to_frame`."""
+        return frame_of("pandas", self.to_frame())
+
+    def to_polars(self) -> Any:
+        """Return every segment as a polars DataFrame: the columns of `to_frame`."""
+        return frame_of("polars", self.to_frame())
+
     def to_frame(self, like: Any = None) -> Any:
         """Return every segment as a frame of the library that ``like`` comes from, or as a dict of arrays."""
         named = {"segment": self._names, "depth": self.keys.depth, **self.columns, **self.derived}
@@ -521,16 +603,16 @@ class Audit:
         }
 
     def shown(self, count: int) -> list[Finding]:
-        """Return the first ``count`` problems or, if there is none, a few segments; and the finding over all rows."""
-        worst = [problem.finding for problem in self.problems[:count]] or self.worst(min(count, MAX_CALIBRATED_SHOWN))
+        """Return the first ``count`` problems, and the finding over all rows."""
+        worst = [problem.finding for problem in self.problems[:count]]
         return worst if any(finding.segment == self.overall.segment for finding in worst) else [*worst, self.overall]
 
     def __repr__(self) -> str:
-        rows = [text.headings(self), *text.table_rows(self.shown(8))]
-        lines = text.aligned_lines([(text.shorten(row[0]), *row[1:]) for row in rows])
+        heads, rows = text.findings_table(self, self.shown(8))
+        lines = text.aligned_lines([heads, *((text.shorten(row[0]), *row[1:]) for row in rows)])
         return "\n".join([self.verdict, "", *lines, "", *text.notes(self)]).rstrip()
 
     def _repr_html_(self) -> str:
         shown = self.shown(10)
-        rejected = [finding.testable and finding.p_adjusted <= self.settings.alpha for finding in shown]
-        return text.html_page(self.verdict, text.headings(self), text.table_rows(shown), rejected, text.notes(self))
+        bold = [at for at, finding in enumerate(shown) if finding.p_adjusted <= self.settings.alpha]
+        return html_table(self.verdict, *text.findings_table(self, shown), bold=bold, notes=text.notes(self))

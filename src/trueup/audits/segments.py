@@ -63,12 +63,21 @@ BYTES_PER_COUNT = 16
 class SegmentColumns:
     """Names and level labels of the segment columns; segments passed by the user come last, with one level each.
 
-    ``pooled`` has the positions of the columns whose last level is that of the pooled rare levels.
+    ``edges`` has, for columns of numbers by position, the lowest value of every level but the first. ``pooled`` has the
+    positions of the columns whose last level is that of the pooled rare levels.
     """
 
     names: tuple[str, ...]
     labels: tuple[tuple[str, ...], ...]
+    edges: Mapping[int, FloatArray]
     pooled: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, binners: Sequence[ColumnBinner], segments: Sequence[str] = ()) -> SegmentColumns:
+        """Return the columns with these bins, followed by segments passed by the user."""
+        names, labels = [binner.name for binner in binners], [binner.labels for binner in binners]
+        edges = {at: own.edges for at, own in enumerate(binners) if own.edges is not None and not own.unit}
+        return cls((*names, *segments), (*labels, *((name,) for name in segments)), edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,28 +168,26 @@ def segment_codes(
     """Encode segment columns of a table in memory; return names and labels, codes of all rows, and rows per level."""
     bins = check_bins(table.columns, bins)
 
-    def encode(feature: Feature) -> tuple[tuple[str, ...], Int32Array, IntArray]:
+    def encode(feature: Feature) -> tuple[ColumnBinner, Int32Array, IntArray]:
         column = table.columns[feature.name]
         binner = fit_binner(feature, column, *bins_for(feature.name, bins))
         codes = binner.codes(column)
         counts = np.bincount(codes, minlength=len(binner.labels))
         if len(counts) > len(binner.labels):  # the kernels index by code without checking
             raise AssertionError(f"column {feature.name!r} has a code beyond its {len(binner.labels)} levels")
-        return binner.labels, codes, counts
+        return binner, codes, counts
 
-    names = [feature.name for feature in table.schema.features]
     encoded = workers.map(encode, table.schema.features)
-    labels = [item[0] for item in encoded]
+    binners = [item[0] for item in encoded]
     codes = [item[1] for item in encoded]
     counts = [item[2] for item in encoded]
-    taken = {OVERALL, *(label for column in labels for label in column)}
+    taken = {OVERALL, *(label for binner in binners for label in binner.labels)}
     rows_passed = len(table) + table.unlabelled + table.weightless
-    for name, mask in check_segments(table, segments, rows_passed, taken).items():
-        names.append(name)
-        labels.append((name,))
+    masks = check_segments(table, segments, rows_passed, taken)
+    for mask in masks.values():
         codes.append(np.where(mask, np.int32(0), np.int32(-1)))
         counts.append(np.array([np.sum(mask)]))
-    return SegmentColumns(tuple(names), tuple(labels)), codes, counts
+    return SegmentColumns.of(binners, list(masks)), codes, counts
 
 
 def fit_binners(rows: PartitionedTable, bins: int | Mapping[str, Any]) -> list[ColumnBinner]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,8 @@ import numpy as np
 from trueup.audits import materiality
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trueup.audits.result import Audit, Finding
 
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
@@ -51,16 +52,17 @@ def significance_level(alpha: float) -> str:
     return f"{alpha:.3g}" if alpha < 0.001 else f"{100 * alpha:g}%"
 
 
-def describe_error(finding: Finding) -> str:
+def describe_error(finding: Finding, *, brief: bool = False) -> str:
     """Describe the calibration error of a segment: as a ratio if that is meaningful, else as a difference.
 
-    If the mean hides most of the error, too high at some scores and too low at others, the text states this.
+    If the mean hides most of the error, too high at some scores and too low at others, the text states this, with its size
+    unless it is ``brief``.
     """
     has_ratio = math.isfinite(finding.ratio) and finding.expected > 0
     mean = f"observed/expected {finding.ratio:.2f}" if has_ratio else f"observed minus expected {finding.bias:+.3g}"
     if abs(finding.bias) >= 0.5 * finding.ecce:
         return mean
-    by_score = f"varying with the score (ecce {number(finding.ecce, 2)})"
+    by_score = "varying with the score" + ("" if brief else f" (ecce {number(finding.ecce, 2)})")
     mean_differs = finding.ratio_low > 1 or finding.ratio_high < 1
     return f"{mean}, with larger errors {by_score}" if mean_differs else f"calibrated on average, errors {by_score}"
 
@@ -89,6 +91,11 @@ def format_excess(finding: Finding) -> str:
     size = abs(finding.excess)
     amount = f"{size:,.0f}" if 100 <= size < 1e7 else number(size, 2)
     return f"{amount} {'more' if finding.excess > 0 else 'fewer'} than expected"
+
+
+def signed_count(value: float) -> str:
+    """Format a number of excess events with its sign, such as "+120" or "-2.5"."""
+    return f"{value:+,.0f}" if 100 <= abs(value) < 1e7 else f"{value:+.2g}"
 
 
 def format_share(share: float) -> str:
@@ -121,7 +128,7 @@ def verdict(audit: Audit) -> str:
         count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, {distinct}"
         return f"{materiality.DETECTED}: {count}; {largest}{ending}"
     if audit.state == materiality.WITHIN_TOLERANCE:
-        count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, none certainly beyond {tolerance}"
+        count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, {distinct}, none certainly beyond {tolerance}"
         return f"miscalibrated {materiality.WITHIN_TOLERANCE}: {count}; {largest}{ending}"
     material = int(audit.is_material.sum())
     count = f"{material:,} of {audit.tested:,} segments beyond {tolerance} {at}, {audit.rejected - material:,} within"
@@ -165,8 +172,14 @@ def is_possible_shift(audit: Audit, shift: float, expected: float) -> bool:
     return audit.schema.task == "regression" or shift <= max(expected, 1 - expected)
 
 
-def table_rows(findings: list[Finding]) -> list[tuple[str, ...]]:
-    """Return the text of the table of findings, one row per finding."""
+def table_rows(findings: Iterable[Finding], *, states: bool = False) -> list[tuple[str, ...]]:
+    """Return the text of the table of findings, one row per finding; with ``states``, these instead of p-values."""
+
+    def last(finding: Finding) -> str:
+        if states:
+            return finding.state
+        return number(finding.p_adjusted, 2) if finding.testable else "not tested"
+
     return [
         (
             finding.segment,
@@ -175,16 +188,24 @@ def table_rows(findings: list[Finding]) -> list[tuple[str, ...]]:
             number(finding.expected),
             number(finding.ratio),
             f"{number(finding.ratio_low_adjusted)} to {number(finding.ratio_high_adjusted)}",
-            f"{finding.excess:+,.0f}" if 100 <= abs(finding.excess) < 1e7 else f"{finding.excess:+.2g}",
-            number(finding.p_adjusted, 2) if finding.testable else "not tested",
+            signed_count(finding.excess),
+            last(finding),
         )
         for finding in findings
     ]
 
 
-def headings(audit: Audit) -> tuple[str, ...]:
-    """Return the headings of the table of findings, with the level of the interval."""
-    return tuple(f"{100 * (1 - audit.settings.alpha):g}% interval" if "%" in name else name for name in HEADINGS)
+def findings_table(audit: Audit, findings: Iterable[Finding]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings, with the level of the interval, and rows of the table of findings; states with a tolerance."""
+    heads = tuple(f"{100 * (1 - audit.settings.alpha):g}% interval" if "%" in name else name for name in HEADINGS)
+    if audit.settings.tolerance is None:
+        return heads, table_rows(findings)
+    return (*heads[:-1], "state"), table_rows(findings, states=True)
+
+
+def plain_table(findings: Iterable[Finding]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings and rows of findings whose audit is not known: with states, and intervals of its level."""
+    return (*(name.removeprefix("95% ") for name in HEADINGS[:-1]), "state"), table_rows(findings, states=True)
 
 
 def notes(audit: Audit, *, count_thin: bool = True, segments: str = "segments") -> list[str]:
@@ -283,31 +304,3 @@ def aligned_lines(rows: list[tuple[str, ...]], left: tuple[int, ...] = (0,)) -> 
         ).rstrip()
         for row in rows
     ]
-
-
-def html_page(
-    title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]], rejected: list[bool], remarks: list[str]
-) -> str:
-    """Return an HTML table with title, headings, rows (``rejected``: which to highlight) and remarks; styles are inline."""
-    cell = "padding:3px 9px;border-bottom:1px solid rgba(128,128,128,.3);background:none;color:inherit;text-align:{}"
-    left, right = (f' style="{cell.format(side)}"' for side in ("left", "right;white-space:nowrap"))
-    head = "".join(
-        f"<th scope=col{right if column else left}>{html.escape(name)}</th>" for column, name in enumerate(heads)
-    )
-    body = []
-    for row, is_rejected in zip(rows, rejected, strict=True):
-        name, *cells = (html.escape(shorten(text, 200)) for text in row)
-        if is_rejected:
-            cells[-1] = f"<b>{cells[-1]} (rejected)</b>"
-        body.append(
-            f'<tr><th scope=row{left[:-1]};font-weight:normal"><bdi>{name}</bdi></th>'
-            + "".join(f"<td{right}>{text}</td>" for text in cells)
-            + "</tr>"
-        )
-    items = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks)
-    below = f"<ul>{items}</ul>" if items else ""
-    return (
-        f'<div><p><strong>{html.escape(title)}</strong></p><div style="overflow-x:auto">'
-        f'<table style="border-collapse:collapse;color:inherit;font-variant-numeric:tabular-nums">'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>{below}</div>"
-    )

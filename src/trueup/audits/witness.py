@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.text import aligned_lines, excluded_lines, html_page, number, shorten, significance_level
+from trueup.audits.text import aligned_lines, excluded_lines, number, shorten, significance_level
 from trueup.data.bins import format_date
 from trueup.data.columns import frame_like, to_jsonable
 from trueup.errors import ArgumentError
@@ -21,6 +21,7 @@ from trueup.learners.level_regression import (
     TreeLearner,
     design_matrix,
 )
+from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -395,8 +396,7 @@ class SwapRegret:
         return "\n".join([self.verdict, "", *lines, "", *_notes(self)]).rstrip()
 
     def _repr_html_(self) -> str:
-        rows = list(map(_cells, (self.overall, *self.witnesses)))
-        return html_page(self.verdict, HEADINGS, rows, [False] * len(rows), _notes(self))
+        return html_table(self.verdict, HEADINGS, map(_cells, (self.overall, *self.witnesses)), notes=_notes(self))
 
 
 def _notes(result: SwapRegret) -> list[str]:

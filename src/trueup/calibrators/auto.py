@@ -29,6 +29,7 @@ from trueup.calibrators.stopping import CrossValidation, History, Split, task_lo
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
+from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
@@ -153,6 +154,16 @@ class Choice:
             mark = "->" if c.chosen else "  "
             lines.append(f" {mark} {c.name:<{wide}}  {c.loss:>13.6g}  {gain:>21}  {behind:>21}  {c.seconds:>7.2f}{early}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        heads = ("method", self.measure, "gain", "s.e.", "behind", "s.e.", "seconds")
+        rows = [
+            (c.name, f"{c.loss:.6g}", *(f"{value:.3g}" for value in (c.gain, c.gain_error, c.behind, c.behind_error)),
+             f"{c.seconds:.2f}")
+            for c in self.candidates
+        ]  # fmt: skip
+        chosen = [at for at, candidate in enumerate(self.candidates) if candidate.chosen]
+        return html_table(f"Choice: {self.sentence}", heads, rows, bold=chosen)
 
 
 def explain_choice(candidates: Sequence[Candidate], best: int, before: float, measure: str) -> str:

@@ -15,7 +15,7 @@ from trueup.data.bins import segment_column
 from trueup.data.columns import format_number, frame_like
 from trueup.kernels.sorting import digitize, order_statistics
 from trueup.kernels.trees import Forest, expit
-from trueup.metrics.result import Result
+from trueup.metrics.result import Result, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -95,6 +95,21 @@ class Explanation:
             lines.append(f"  {shorten(c.segment, width):<{width}}  {band:^15}  {c.rows:>9,}  {means}")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        heads = ("segment", "score", "rows", "before", "after", "observed")
+        rows = [
+            (
+                c.segment,
+                f"{c.low:.4g} to {c.high:.4g}",
+                f"{c.rows:,}",
+                f"{c.before:.4g}",
+                f"{c.after:.4g}",
+                f"{c.observed:.4g}",
+            )
+            for c in self.corrections
+        ]
+        return html_table(repr(self).partition("\n")[0], heads, rows)
+
 
 def shorten(text: str, width: int) -> str:
     """Cut a text to a width, with an ellipsis."""
@@ -146,6 +161,9 @@ class RowExplanation(Result):
             header = f"{self.before:.6g} -> {self.after:.6g} (change of the {self.scale} {self.change:+.4f})"
         lines = [f"  {change}  {names + ': ' if names else ''}{condition}" for condition, names, change in self.lines()]
         return "\n".join([header, *lines])
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self).partition("\n")[0], ("contribution", "class", "change"), self.lines())
 
 
 def explain_change(

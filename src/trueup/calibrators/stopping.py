@@ -19,6 +19,7 @@ from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
 from trueup.kernels.fitting import deviation_moments
 from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.inputs import Scored
+from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -342,6 +343,19 @@ class History:
             hidden = len(lines) - 2 - SHOWN_ROUNDS
             lines[2 + SHOWN_ROUNDS // 2 : -SHOWN_ROUNDS // 2] = [f"  ... {hidden} more: to_frame() returns all rounds"]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        heads = ("round", "trees", "theta", f"{self.measure} ({self.evaluated_on})", "change", "s.e.", "kept")
+        rows = [
+            (str(r.number), str(r.trees), f"{r.theta:.3f}", f"{r.loss:.6f}", f"{-r.gain:+.6f}", f"{r.error:.6f}",
+             "yes" if r.kept else "no")
+            for r in self.rounds
+        ]  # fmt: skip
+        half = SHOWN_ROUNDS // 2
+        hidden = len(rows) - 2 * half
+        notes = [f"{hidden:,} more rounds in between: to_frame() returns all"] if hidden > 1 else []
+        shown = [*rows[:half], *rows[-half:]] if hidden > 1 else rows
+        return html_table(f"History: {self.reason}", heads, shown, notes=notes)
 
 
 def choose_rounds(

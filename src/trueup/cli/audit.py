@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trueup.audits.audit import MAX_CELLS, audit, count_soft, warn_of_soft_outcomes
 from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE, Tolerance
 from trueup.audits.result import Audit, Source
-from trueup.audits.text import headings, notes, number, shorten, table_rows
+from trueup.audits.text import findings_table, notes, number, shorten
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_audit, fit_words, option_words
 from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
@@ -293,7 +293,7 @@ def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Expo
         listed = f"{folded:,} findings that these problems explain, and " if folded else ""
         below.append(f"{listed}all {len(audit):,} segments: -o segments.csv")
         styles = ["" if finding.state == NOT_DETECTED else STYLES[finding.state] for finding in worst]
-        parts += ["", TextTable(headings(audit), table_rows(worst), OPTIONAL_COLUMNS, styles=styles)]
+        parts += ["", TextTable(*findings_table(audit, worst), OPTIONAL_COLUMNS, styles=styles)]
     lines = notes(audit)
     parts += ["", *lines] if lines else []
     below += _default_columns(audit, arguments)

@@ -160,8 +160,9 @@ def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace)
     """Write a picture or the rows with their actions, by the extension of ``path``; return a line that names the file."""
     if _is_picture(path):
         from trueup.reports.figures import draw_cost_curve
+        from trueup.reports.figures.style import detached_axes
 
-        figure = draw_cost_curve(evaluation.best).figure
+        figure = draw_cost_curve(evaluation.best, detached_axes()).figure
         with io.replacing_file(path, example=PICTURE_EXAMPLE) as temporary:
             figure.savefig(temporary, format=Path(path).suffix.lower()[1:], dpi=150)  # type: ignore[union-attr]
         return f"wrote {path}"

@@ -61,7 +61,7 @@ def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, 
 
 
 def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
-    """Suggest the commands that write a page and, if segments are miscalibrated, fit a correction."""
+    """Suggest the commands that write a page and, if errors are material, fit a correction."""
     lines = []
     if not any(export.kind == "page" for export in exports):
         # The same command with a page: other settings would give another verdict.
@@ -70,7 +70,7 @@ def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Seq
         lines.append(f"  {shlex.join(['trueup', *again, '-o', 'report.html', *arguments.words[end:]])}")
     if audits.other is not None:
         return _after_comparison(audits, arguments, lines)
-    if audits.audit.miscalibrated:
+    if audits.audit.is_material.any():  # without a tolerance, every significant error is
         lines.append(f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}")
     return ["next:", *lines] if lines else []
 
@@ -91,7 +91,7 @@ def _after_comparison(audits: ScoreAudits, arguments: argparse.Namespace, page: 
     if audits.on_training_rows:
         return ["next, on rows that the model was not fitted on:", f"  {predict_command(arguments.fix, 'other.parquet')}"]
     step = compared_step({audits.other_name: audits.other, audits.name: audits.audit})
-    text = " ".join(part for part in (step.text, step.after) if part)
+    text = f"next: {step.steps[0][0].lower()}{' '.join(step.steps)[1:]}"
     lines = [f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}"] if step.code else []
     if audits.fix is not None and audits.audit.miscalibrated:
         settings = _as_given(arguments, ROLES) | {"prediction": audits.other.schema.prediction, "features": arguments.by}
@@ -99,7 +99,7 @@ def _after_comparison(audits: ScoreAudits, arguments: argparse.Namespace, page: 
         lines.append(f"  {again}")
     elif audits.fix is not None and audits.other.miscalibrated and audits.audit.tested:
         lines.append(f"  {predict_command(arguments.fix)}")
-    return [f"{text[:1].lower()}{text[1:]}", *lines, *page]
+    return [text, *lines, *page]
 
 
 # After a fit and a prediction

@@ -33,7 +33,7 @@ class ColumnBinner:
 
     name: str
     edges: AnyArray | None  # None for a categorical column, whose codes are its bins; with a unit, the periods with rows
-    labels: tuple[str, ...]  # such as "age=[18, 30)" or "country=BR"
+    labels: tuple[str, ...]  # such as "income=[18.5, 30)", "age=18 to 29" or "country=BR"
     unit: str = ""  # of the calendar
     has_missing_bin: bool = True  # the last, for missing values and levels without a label
 
@@ -96,12 +96,27 @@ def fit_binner(
         distinct, edges = find_edges(column[~missing] if missing.any() else column, count)
     if distinct is None:
         texts = [write(float(edge)) for edge in edges]
-        labels = [f"{name}=[{low}, {high})" for low, high in itertools.pairwise(texts)]
+        integers = not is_date and _are_integers(edges) and _are_integers(column)
+        ranges = itertools.pairwise(edges.tolist() if integers else texts)
+        labels = [f"{name}={_format_range(low, high)}" for low, high in ranges]
         labels = [f"{name}<{texts[0]}", *labels, f"{name}>={texts[-1]}"] if texts else [f"{name}=any"]
     else:
         labels = [f"{name}={write(float(value))}" for value in distinct]
         labels = labels or ([f"{name}=any"] if for_new_rows else [])
     return _binner(name, edges, labels, missing, for_new_rows=for_new_rows)
+
+
+def _are_integers(column: FloatArray) -> bool:
+    """Return whether all values, except missing ones, are integers that can be counted."""
+    parts = (column[:QUICK_ROWS], column)
+    return all(bool((np.isnan(part) | ((part == np.floor(part)) & (np.abs(part) < 1e15))).all()) for part in parts)
+
+
+def _format_range(low: float | str, high: float | str) -> str:
+    """Format a bin that is closed on the left: "[low, high)" of texts, "low to high - 1" of integers."""
+    if isinstance(low, str) or isinstance(high, str):
+        return f"[{low}, {high})"
+    return format_number(low) if high - low == 1 else f"{format_number(low)} to {format_number(high - 1)}"
 
 
 def _binner(

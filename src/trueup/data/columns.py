@@ -15,6 +15,7 @@ import narwhals as nw
 import numpy as np
 from narwhals.dependencies import is_pandas_like_dataframe, is_pandas_like_series
 
+from trueup._optional import require
 from trueup.data.scan import Scan
 from trueup.data.table import Feature, Kind, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError
@@ -464,6 +465,15 @@ def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
             f"cannot make a frame like {type(like).__qualname__}",
             hint="pass a pandas, polars or pyarrow frame, or None for a dict of arrays",
         ) from error
+    return _native_frame(columns, backend)
+
+
+def frame_of(library: str, columns: Mapping[str, AnyArray]) -> Any:
+    """Return columns as a frame of "pandas" or "polars"; raise if the user does not have it."""
+    return _native_frame(columns, require(library))
+
+
+def _native_frame(columns: Mapping[str, AnyArray], backend: Any) -> Any:
     lists = {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
     return nw.from_dict(lists, backend=backend).to_native()
 

@@ -543,14 +543,18 @@ def upper_bound(
             raise ArgumentError("a calibration bound of all rows does not hold for a segment", hint=hint)
         return evidence.upper, f"c at most {evidence.upper:.4g} ({100 * (1 - evidence.delta):g}%, {evidence.method})"
     if isinstance(evidence, AuditResult):
+        reason = ""
         try:
             finding = evidence.overall if segment is None else evidence[segment]
         except ArgumentError as error:
+            finding, reason = None, f" ({error.hint})"
+        # The bin that holds a value may have more rows than the segment of that value, and another error.
+        if finding is None or (segment is not None and set(finding.segment.split(" & ")) != set(segment.split(" & "))):
             raise ArgumentError(
                 f"the audit has no segment {segment!r}",
-                hint="name segments as the audit does: it bins numbers and dates, such as 'age=[18, 30)', which may be "
-                f"passed as labels, and leaves small segments out ({error.hint})",
-            ) from error
+                hint="name segments as the audit does: it bins numbers and dates, such as 'age=18 to 29', which may be "
+                f"passed as labels, and leaves small segments out{reason}",
+            )
         bound = _bound_from_finding(finding, failing)
         return bound, f"c at most {bound:.4g}, from the audit of {finding.segment}"
     return evidence, f"c at most {evidence:g}, {AS_GIVEN}"

@@ -7,14 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.text import number, shorten
+from trueup.audits.materiality import DETECTED, MATERIAL
+from trueup.audits.text import format_share, number, shorten, signed_count
 from trueup.calibrators.model import Model
 from trueup.calibrators.patches.map import PatchMap
 from trueup.errors import ArgumentError
 from trueup.reports import model
 from trueup.reports.model import Cell, Column, Figure, Section, TableView, make_table, number_cell, text_cell
 from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary
-from trueup.reports.text import AUDIT_AGAIN, TIME_WORD, NextStep, count_segments, next_step
+from trueup.reports.summary import (
+    AUDIT_AGAIN,
+    MAIN_PROBLEMS,
+    MAX_NAME_LENGTH,
+    NextStep,
+    count_problems,
+    next_step,
+    problems_of,
+    tolerance_text,
+)
+from trueup.reports.text import TIME_WORD, count_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,12 +34,14 @@ if TYPE_CHECKING:
     from trueup.reports.page import Page
 
     Row = Sequence[Finding | None]  # the findings of a segment, one per audit
+    Key = tuple[tuple[str, bool], ...]  # what identifies a segment in several audits
 
 DIFFERENT_ROWS = (
     "These audits are of different rows: differences may come from the rows, not from the scores. P-values are for one "
     "look: each audit may raise a false alarm at its own level."
 )
 MAX_PAIRS = 4
+WORSE = 1.1  # an error that has grown by this factor has become worse
 MAX_TABLE_ROWS = 500
 MAX_PATCHES = 100
 
@@ -43,35 +56,69 @@ def same_rows(before: Audit, after: Audit) -> bool:
     return all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in pairs)
 
 
+def worse_segments(before: Audit, after: Audit) -> list[tuple[int, int]]:
+    """Return ranks, before and after, of segments that are miscalibrated after a change and whose error has grown.
+
+    Distinct problems come first, then the largest growth. The error is the range of cumulative differences, which is what
+    is tested; it has grown by a tenth or more.
+    """
+    pairs = [(rank, before.ranks[key]) for rank in range(after.rejected) if (key := after.keys.parts(rank)) in before.ranks]
+    new, old = np.array(pairs, np.int64).reshape(-1, 2).T
+    size, previous = after.columns["ecce"][new], before.columns["ecce"][old]
+    growth = (size - previous) * after.columns["weight"][new]
+    other = ~np.isin(new, [problem.rank for problem in problems_of(after)])
+    order = np.lexsort((-growth, other))
+    return [(int(old[at]), int(new[at])) for at in order if size[at] >= WORSE * previous[at]]
+
+
 def compared_step(
     audits: Mapping[str, Audit], vocabulary: Vocabulary = DEFAULT_VOCABULARY, *, training_rows: bool = False
 ) -> NextStep:
-    """Recommend a step after several audits of the same rows: use the last score, keep the first, or fit again."""
+    """Recommend steps after several audits of the same rows: use the last score, keep the first, or fit again."""
     (_, before), *_, (name, after) = audits.items()
     rows, same = vocabulary.rows, same_rows(before, after)
     if same and training_rows:
         return NextStep(
-            f"Next: compare on {rows} that were not used for the fit. These look like the {rows} the model was fitted on; "
-            "results on them are optimistic."
+            (
+                f"Compare on {rows} that were not used for the fit.",
+                f"These look like the {rows} the model was fitted on; results on them are optimistic.",
+            )
         )
     if not same or not after.tested or not (after.rejected or before.rejected):
         return next_step(after, vocabulary)
     scores = f"the scores {name}" if TIME_WORD.match(name) else name
     scores = "the corrected scores" if name.lower() == "after" else scores
-    remaining = f"{count_segments(after.rejected, vocabulary)} {'is' if after.rejected == 1 else 'are'}"
-    if after.rejected > before.rejected:
-        return NextStep(
-            f"Next: do not use {scores} yet. {remaining} miscalibrated, compared with {before.rejected:,} before."
-        )
+    worse = worse_segments(before, after)
+    matters = (MATERIAL, DETECTED)
+    serious = any(after.derived["state"][rank] in matters for _, rank in worse)
+    warning: tuple[str, ...] = ()
+    if worse:
+        first, now = before.finding(worse[0][0]), after.finding(worse[0][1])
+        warning = (_describe_worse(len(worse), first, now, vocabulary),)
+    matter = after.state in matters
+    again = f"Fit again on more {rows}, and compare on {rows} that were not used for the fit."
+    if serious or (matter and after.rejected > before.rejected):
+        counts = f"{count_segments(after.rejected, vocabulary)} miscalibrated, {before.rejected:,} before."
+        return NextStep((f"Do not use {scores} yet: {counts}", *warning, again))
+    if matter:
+        verb = "is" if after.rejected == 1 else "are"
+        remain = f"{count_segments(after.rejected, vocabulary)} {verb} still miscalibrated: {count_problems(after)}."
+        return NextStep((remain, *warning, f"{again[:-1]}, with the columns that form them among the features."))
+    found = "no miscalibration was found"
     if after.rejected:
-        return NextStep(
-            f"Next: {remaining} still miscalibrated. Fit again on more {rows}, with the columns that form them among the "
-            f"features, and compare on {rows} that were not used for the fit."
-        )
-    return NextStep(
-        f"Next: use {scores}, provided that these {rows} were not used for the fit: no miscalibration was found. "
-        f"{AUDIT_AGAIN}"
-    )
+        found = f"what remains is not certainly beyond {tolerance_text(after)}"
+    provided = f"Use {scores}, provided that these {rows} were not used for the fit: {found}."
+    return NextStep((provided, *warning, AUDIT_AGAIN))
+
+
+def _describe_worse(count: int, before: Finding, after: Finding, vocabulary: Vocabulary) -> str:
+    """State how many segments have become worse, and the change of one of them."""
+    verb = "has" if count == 1 else "have"
+    ratios = f"observed/expected {number(before.ratio)} before, {number(after.ratio)} now"
+    if not (math.isfinite(before.ratio) and math.isfinite(after.ratio)) or after.expected <= 0:
+        ratios = f"observed minus expected {number(before.bias)} before, {number(after.bias)} now"
+    name = shorten(after.segment, MAX_NAME_LENGTH)
+    return f"{count_segments(count, vocabulary)} {verb} become worse, most of all {name}: {ratios}."
 
 
 def compared_sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> tuple[str, str]:
@@ -84,15 +131,20 @@ def compared_sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> t
             return name
         return f"with {name}" if same and not name.startswith("audit ") else f"in {name}"
 
-    count = count_segments(before.rejected, vocabulary)
-    headline = f"{count} miscalibrated {phrase(first)}, {after.rejected:,} {phrase(last)}"
+    counts, word = [before.rejected, after.rejected], "miscalibrated"
+    if before.settings.tolerance is not None and MATERIAL in (before.state, after.state):
+        counts, word = (
+            [int((audit.derived["state"] == MATERIAL).sum()) for audit in (before, after)],
+            "materially miscalibrated",
+        )
+    headline = f"{count_segments(counts[0], vocabulary)} {word} {phrase(first)}, {counts[1]:,} {phrase(last)}"
     if not same:
         return headline, DIFFERENT_ROWS
     was, now = ({audit.keys.parts(rank) for rank in range(audit.rejected)} for audit in (before, after))
     if not was and not now:
         return headline, f"No {vocabulary.segment} was found miscalibrated in either; see which errors could be detected."
     parts = [
-        f"{len(was & now):,} of the {len(was):,} still miscalibrated",
+        f"{len(was & now):,} of {count_segments(len(was), vocabulary)} still miscalibrated",
         f"{len(was - now):,} no longer miscalibrated",
     ]
     return headline, ", ".join([*(parts if was else []), f"{len(now - was):,} newly miscalibrated"]) + "."
@@ -125,15 +177,15 @@ def overall_curves(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[
 
 
 def curve_pairs(page: Page, vocabulary: Vocabulary) -> list[tuple[Cell, list[dict[str, Any]]]]:
-    """Return names and plots of a few segments, preferably miscalibrated in some audit and with curves in all of them."""
+    """Return names and plots of the main problems, or else of a few segments, preferably with curves in all audits."""
     audits = list(page.audits.values())
     probabilities = all(audit.schema.task != "regression" for audit in audits)
     overall = {audit.overall.segment for audit in audits}
-    segments = [row for row in page.findings if _segment(row) not in overall]
+    problems = [row for row in main_problems(page.audits) if _segment(row) not in overall]
+    segments = problems or [row for row in page.findings if _segment(row) not in overall]
     plotted = [row for row in segments if all(f is not None and f.curve is not None and len(f.curve) for f in row)]
-    flagged = [row for row in plotted if "flagged" in map(model.finding_state, audits, row)]
     pairs = []
-    for row in (flagged or plotted or segments)[:MAX_PAIRS]:
+    for row in (plotted or segments)[:MAX_PAIRS]:
         axis = model.curve_axis([f.curve for f in row if f is not None], probabilities=probabilities)
         curves = [
             model.view_curve(audit, finding, vocabulary, axis) | {"audit": name}
@@ -155,18 +207,62 @@ def compare_segments(
     audits: Mapping[str, Audit], vocabulary: Vocabulary, max_rows: int | None = None
 ) -> tuple[TableView, list[Row]]:
     """Return the table of the worst segments, with observed/expected and tests of every audit, and their findings."""
-    names, results = list(audits), list(audits.values())
+    results = list(audits.values())
     count = MAX_TABLE_ROWS if max_rows is None else max_rows
     # By key, since the text of a segment may be ambiguous if values contain "&": best rank, and which audit has it.
-    ranks: dict[tuple[tuple[str, bool], ...], tuple[int, int]] = {}
+    ranks: dict[Key, tuple[int, int]] = {}
     for index, result in enumerate(results):
         for rank in range(min(count, result.tested)):
             key = result.keys.parts(rank)
             ranks[key] = min(ranks.get(key, (rank, index)), (rank, index))
     ranks = dict(sorted(ranks.items(), key=lambda item: item[1])[:count])
-    rows: list[Row] = [
-        [result.finding(result.ranks[key]) if key in result.ranks else None for result in results] for key in ranks
+    known = [model.column_names(result) for result in results]
+    all_names = list(dict.fromkeys(name for listed in known for name in listed))
+    used = [
+        [all_names.index(known[index][code]) for code in results[index].keys.columns[rank] if code >= 0]
+        for rank, index in ranks.values()
     ]
+    rows = [_findings_of(results, key) for key in ranks]
+    more = max(max(result.tested for result in results) - len(rows), 0)
+    filters = model.make_filters(used, map(_largest, rows), all_names)
+    return _compared_table(audits, vocabulary, rows, more, **filters), rows
+
+
+def main_problems(audits: Mapping[str, Audit]) -> list[Row]:
+    """Return the findings of the main problems of every audit, and of the segment that has become worst."""
+    results = list(audits.values())
+    keys: dict[Key, None] = {}
+    for result in results:
+        keys |= {result.keys.parts(problem.rank): None for problem in problems_of(result)[:MAIN_PROBLEMS]}
+    if same_rows(results[0], results[-1]):
+        keys |= {results[-1].keys.parts(rank): None for _, rank in worse_segments(results[0], results[-1])[:1]}
+    return [_findings_of(results, key) for key in keys]
+
+
+def compare_problems(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> TableView:
+    """Return the table of the main problems: how they changed, and their state in every audit."""
+    return _compared_table(audits, vocabulary, main_problems(audits), brief=True)
+
+
+def _findings_of(results: Sequence[Audit], key: Key) -> Row:
+    return [result.finding(result.ranks[key]) if key in result.ranks else None for result in results]
+
+
+def _largest(row: Row) -> int:
+    return max(f.n for f in row if f is not None)
+
+
+def _compared_table(
+    audits: Mapping[str, Audit],
+    vocabulary: Vocabulary,
+    rows: list[Row],
+    more: int = 0,
+    *,
+    brief: bool = False,
+    **filters: Any,
+) -> TableView:
+    """Return a table of segments with their change and, per audit, their state and test; a ``brief`` one has no tests."""
+    names, results = list(audits), list(audits.values())
     scale, adjusted = model.ratio_scale(*results), f"p-value adjusted for the number of {vocabulary.segments}"
 
     def change(row: Row) -> Cell:
@@ -178,45 +274,51 @@ def compare_segments(
         sort = f"{before - after:.7g}" if math.isfinite(before - after) else ""
         return Cell(" → ".join(map(number, ratios)), "moved", sort)
 
+    def excess(row: Row) -> Cell:
+        known = [finding for finding in (row[0], row[-1]) if finding is not None]
+        return Cell(" → ".join(signed_count(finding.excess) for finding in known) if len(known) == 2 else "", "interval")
+
     def marks(row: Row) -> Cell:
         if row[0] is None or row[-1] is None:
             return Cell("", "forest")
         return model.ratio_cell(results[-1], row[-1], scale, before=row[0].ratio)
 
-    def largest(row: Row) -> int:
-        return max(f.n for f in row if f is not None)
+    def share(row: Row) -> Cell:
+        largest = max(finding.share for finding in row if finding is not None)
+        return number_cell(largest, format_share(largest))
 
     def value(index: int, cell: Callable[[Finding], Cell]) -> Callable[[Any], Cell]:
         return lambda row: Cell("") if row[index] is None else cell(row[index])
 
     def test_columns(index: int) -> list[Column]:
+        heading = shorten(names[index], 24) if brief else "state"
+        state = Column(heading, lambda row: model.state_cell(row[index]), model.STATE_MEANING, "state")
+        if brief:
+            return [state]
         ratio = Column("obs/exp", value(index, lambda f: number_cell(f.ratio)), "observed/expected")
-        return [
-            Column("state", lambda row: model.state_cell(results[index], row[index]), model.STATE_MEANING, "state"),
-            *([ratio] if len(results) > 2 else []),
-            Column("sigma", value(index, lambda f: number_cell(f.sigma)), model.SIGMA_MEANING),
-            Column("adjusted p", value(index, lambda f: number_cell(f.p_adjusted, digits=2)), adjusted),
-        ]
+        p = Column("adjusted p", value(index, lambda f: number_cell(f.p_adjusted, digits=2)), adjusted)
+        return [state, *([ratio] if len(results) > 2 else []), p]
 
     tests = [test_columns(index) for index in range(len(results))]
     both = "on a logarithmic axis: hollow before, filled after, with its interval"
+    ends = f"{names[0]}, then {names[-1]}"
+    first = (
+        Column(vocabulary.rows, share, f"share of all {vocabulary.rows}, or of their weight")
+        if brief
+        else Column(vocabulary.rows, lambda row: model.count_cell(_largest(row)))
+    )
     columns = [
-        Column(vocabulary.segment, lambda row: text_cell(_segment(row), rows=len(rows)), kind="name"),
-        Column(vocabulary.rows, lambda row: model.count_cell(largest(row))),
-        Column("obs/exp", change, f"observed/expected: {names[0]}, then {names[-1]}", "moved"),
+        Column(
+            "problem" if brief else vocabulary.segment, lambda row: text_cell(_segment(row), rows=len(rows)), kind="name"
+        ),
+        first,
+        Column("obs/exp", change, f"observed/expected: {ends}", "moved"),
         Column(scale.text, marks, both, "forest"),
+        Column("excess", excess, f"observed minus expected, summed: {ends}", "interval"),
         *(column for listed in tests for column in listed),
     ]
-    known = [model.column_names(result) for result in results]
-    all_names = list(dict.fromkeys(name for listed in known for name in listed))
-    used = [
-        [all_names.index(known[index][code]) for code in results[index].keys.columns[rank] if code >= 0]
-        for rank, index in ranks.values()
-    ]
-    more = max(max(result.tested for result in results) - len(rows), 0)
-    groups = (("", 2), ("change", 2), *((name, len(tests[0])) for name in names))
-    filters = model.make_filters(used, map(largest, rows), all_names)
-    return make_table(columns, rows, more, groups=groups, **filters), rows
+    groups = (("", 2), ("change", 3), *((name, len(tests[0])) for name in names))
+    return make_table(columns, rows, more, groups=() if brief else groups, **filters)
 
 
 # The fix between two audits

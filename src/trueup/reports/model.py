@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.text import ADJUSTMENTS, describe_error, number, shorten
+from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE
+from trueup.audits.text import ADJUSTMENTS, describe_error, number, shorten, signed_count
 from trueup.reports.profiles import DEFAULT_VOCABULARY, METRICS, Vocabulary
 from trueup.reports.text import audit_notes, count_text, interval_text, percent, summary_of, without_rounding
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from trueup._types import FloatArray
     from trueup.audits.result import Audit, Finding
     from trueup.audits.summary import AuditSummary
     from trueup.metrics.reliability import ReliabilityCurve
@@ -34,26 +36,25 @@ LONG_TABLE_ROWS = 100
 MAX_TOOLTIP_BYTES_PER_CHARACTER = 2  # an escaped quotation mark takes six bytes
 MAX_MAP_COLUMNS = 16
 MAX_MAP_NAME_LENGTH = 24
-MAP_SHADES = (2.0, 3.0, 4.0, 6.0, 10.0)  # sigma from which the next darker shade is used
+MAP_SHADES = (1.02, 1.05, 1.1, 1.25)  # certain errors, as factors, from which the next darker shade is used
 LARGE_SIDE, SMALL_SIDE = 440, 196  # of a reliability curve, in SVG units
 HISTOGRAM_HEIGHT, HISTOGRAM_GAP = 76, 10
 PATH_BAND = 2.0  # standard errors
 MAX_AXIS_LABEL = 16  # characters
-VERDICTS = {
-    "flagged": "Miscalibrated",
-    "passed": "No miscalibration found",
-    "untested": "Nothing could be tested",
-}
+# Words of a table for the states of findings, and the kinds of states: colours and icons.
 STATES = {
-    "flagged": "miscalibrated",
-    "passed": "within noise",
-    "untested": "not tested",
-    "absent": "absent",
+    MATERIAL: ("material", "flagged"),
+    DETECTED: ("miscalibrated", "flagged"),
+    WITHIN_TOLERANCE: ("within tolerance", "within"),
+    NOT_DETECTED: ("within noise", "passed"),
+    NOT_TESTABLE: ("not tested", "untested"),
 }
-STATE_MEANING = "miscalibrated: the adjusted p-value is at most alpha"
-RATIO_MEANING = "observed/expected and its interval on a logarithmic axis"
+ABSENT = ("absent", "absent")
+STATE_MEANING = (
+    "significant after adjustment for the number of tests and, with a tolerance, whether it certainly exceeds it"
+)
+RATIO_MEANING = "observed/expected and its interval on a logarithmic axis; the shaded range is the tolerance"
 DETECTABLE_MEANING = "the shift that would have been detected with 80% power"
-SIGMA_MEANING = "range of the cumulative differences, in standard deviations under calibration"
 METRICS_OF_A_PAGE = (
     "brier", "log loss", "normalized entropy", "auc", "slope", "intercept", "in the large", "rmse"
 )  # fmt: skip
@@ -83,7 +84,7 @@ class Cell:
     sort: str = ""
     title: str = ""
     state: str = ""
-    ratio: tuple[RatioScale, float, float, float, float] | None = None
+    ratio: RatioMark | None = None
     value: Any = None
 
 
@@ -161,27 +162,24 @@ def text_cell(text: str, kind: str = "name", rows: int = 1, width: int = MAX_NAM
     return Cell(short, kind, title=full if len(full) > len(short) else "", value=text)
 
 
-def finding_state(audit: Audit, finding: Finding | None) -> str:
-    """Return the state of a segment, a key of `STATES`; a finding of None is a segment that the audit does not have."""
-    if finding is None:
-        return "absent"
-    if not finding.testable:
-        return "untested"
-    return "flagged" if finding.p_adjusted <= audit.settings.alpha else "passed"
+def state_kind(finding: Finding | None) -> str:
+    """Return the kind of the state of a segment, for colours; a finding of None is a segment that the audit lacks."""
+    return (ABSENT if finding is None else STATES[finding.state])[1]
 
 
-def state_cell(audit: Audit, finding: Finding | None) -> Cell:
+def state_cell(finding: Finding | None) -> Cell:
     """Return the cell that states whether a segment is miscalibrated."""
-    state = finding_state(audit, finding)
-    note = "" if finding is None else finding.note
-    return Cell(STATES[state], "state", str(list(STATES).index(state)), title=note, state=state)
+    text, kind = ABSENT if finding is None else STATES[finding.state]
+    order = len(STATES) if finding is None else list(STATES).index(finding.state)
+    return Cell(text, "state", str(order), title="" if finding is None else finding.note, state=kind)
 
 
 def ratio_cell(audit: Audit, finding: Finding, scale: RatioScale, before: float = -1.0) -> Cell:
     """Return the cell that draws observed/expected with its interval, and the earlier ratio ``before`` unless negative."""
-    ratios = (finding.ratio, finding.ratio_low, finding.ratio_high, before)
-    known = all(value >= 0 for value in ratios[:3])
-    return Cell("", "forest", state=finding_state(audit, finding), ratio=(scale, *ratios) if known else None)
+    ends = finding.ratio_low_adjusted, finding.ratio_high_adjusted
+    known = finding.ratio >= 0 and finding.expected > 0 and all(end >= 0 for end in ends)
+    mark = RatioMark(scale, finding.ratio, *ends, before, tolerated_ratios(audit, finding)) if known else None
+    return Cell("", "forest", state=state_kind(finding), ratio=mark)
 
 
 # Tables
@@ -201,21 +199,39 @@ def make_filters(used: Sequence[Sequence[int]], rows: Iterable[int], names: Sequ
     }
 
 
+def percent_off(ratio: float) -> str:
+    """Format how far observed/expected is from 1, as tolerances are stated: both 1.25 and 1/1.25 are "25%".
+
+    It is rounded towards 0, to two significant digits, so that an error of at least this size remains one.
+    """
+    if not 0 < ratio < math.inf:
+        return "-"
+    percent = 100 * (max(ratio, 1 / ratio) - 1)
+    if percent < 1e-4:
+        return "0%"
+    scale = 10.0 ** max(1 - math.floor(math.log10(percent)), 0)
+    return f"{math.floor(percent * scale + 1e-9) / scale:,.12g}%"
+
+
 def finding_columns(
-    audit: Audit, vocabulary: Vocabulary, finding_of: Callable[[Any], Finding] = lambda item: item
+    audit: Audit,
+    vocabulary: Vocabulary,
+    finding_of: Callable[[Any], Finding] = lambda item: item,
+    scale: RatioScale | None = None,
 ) -> list[Column]:
     """Return table columns obs/exp, interval, plot, state and adjusted p; ``finding_of`` returns the Finding of an item."""
-    scale, count = ratio_scale(audit), f"adjusted for the number of {vocabulary.segments}"
+    scale, count = scale or ratio_scale(audit), f"adjusted for the number of {vocabulary.segments}"
     level = percent(1 - audit.settings.alpha)
 
     def interval(item: Any) -> Cell:
-        return interval_cell(finding_of(item).ratio_low, finding_of(item).ratio_high)
+        return interval_cell(finding_of(item).ratio_low_adjusted, finding_of(item).ratio_high_adjusted)
 
+    meaning = f"of observed/expected; the intervals of all {vocabulary.segments} hold at once"
     return [
         Column("obs/exp", lambda item: number_cell(finding_of(item).ratio), "observed/expected"),
-        Column(f"{level} interval", interval, f"of observed/expected, not {count}", "interval"),
+        Column(f"{level} interval", interval, meaning, "interval"),
         Column(scale.text, lambda item: ratio_cell(audit, finding_of(item), scale), RATIO_MEANING, "forest"),
-        Column("state", lambda item: state_cell(audit, finding_of(item)), STATE_MEANING, "state"),
+        Column("state", lambda item: state_cell(finding_of(item)), STATE_MEANING, "state"),
         Column("adjusted p", lambda item: number_cell(finding_of(item).p_adjusted, digits=2), f"p-value {count}"),
     ]
 
@@ -378,12 +394,12 @@ def plot_path(audit: Audit, vocabulary: Vocabulary) -> dict[str, Any] | None:
         return None
     bottom, top = min(value.min(), -limit.max()), max(value.max(), limit.max())
     margin = 0.06 * (top - bottom)
-    frame = Frame(choose_axis(0.0, 1.0, 5), choose_axis(bottom - margin, top + margin, 6), 66, 8, 430, 260)
+    frame = Frame(choose_axis(0.0, 1.0, 5), choose_axis(bottom - margin, top + margin, 6), 84, 8, 600, 380)
     lowest, highest = ((frame.x(share[k]), frame.y(value[k])) for k in (np.argmin(value), np.argmax(value)))
     caption = f"range {number(overall.ecce)}"
-    if overall.testable and not math.isnan(overall.sigma):
-        p = "p < 1e-16" if overall.p_value < 1e-16 else f"p = {number(overall.p_value, 2)}"
-        caption += f", {number(overall.sigma)} sigma, {p} (adjusted {number(overall.p_adjusted, 2)})"
+    if overall.testable and not math.isnan(overall.p_adjusted):
+        p = "< 1e-16" if overall.p_adjusted < 1e-16 else f"= {number(overall.p_adjusted, 2)}"
+        caption += f", adjusted p {p}"
     unit = vocabulary.rows if audit.schema.weight is None else "weight"
     return {
         "frame": frame,
@@ -410,12 +426,36 @@ class RatioScale:
 
 RATIO_SCALES = tuple(
     RatioScale(limit, f"{low} – 1 – {limit:g}")
-    for low, limit in (("0.91", 1.1), ("0.8", 1.25), ("⅔", 1.5), ("½", 2.0), ("¼", 4.0))
+    for low, limit in (("0.91", 1.1), ("0.8", 1.25), ("⅔", 1.5), ("½", 2.0), ("⅓", 3.0), ("¼", 4.0))
 )
 
 
-def ratio_scale(*audits: Audit) -> RatioScale:
-    """Choose the narrowest scale that shows 90% of the ratios and, if any scale does, all miscalibrated segments."""
+@dataclass(frozen=True)
+class RatioMark:
+    """The mark of a segment on a scale: observed/expected, its interval, the earlier ratio, and the tolerated ratios."""
+
+    scale: RatioScale
+    ratio: float
+    low: float
+    high: float
+    before: float = -1.0
+    tolerated: tuple[float, float] | None = None
+
+
+def tolerated_ratios(audit: Audit, finding: Finding) -> tuple[float, float] | None:
+    """Return the lowest and highest observed/expected of a finding within the tolerance; None without one."""
+    tolerance = audit.settings.tolerance
+    if tolerance is None or not tolerance.value or finding.expected <= 0:
+        return None
+    low, high = (float(end[0]) / finding.expected for end in tolerance.limits(np.array([finding.expected])))
+    return max(low, 0.0), high
+
+
+def ratio_scale(*audits: Audit, findings: Sequence[Finding] = ()) -> RatioScale:
+    """Choose the narrowest scale that shows 90% of the ratios and, if any scale does, all miscalibrated segments.
+
+    If ``findings`` are given, it shows those, with intervals of at most twice their reach.
+    """
     known = []
     for audit in audits:
         ratio = audit.columns["ratio"][: audit.tested]
@@ -425,6 +465,10 @@ def ratio_scale(*audits: Audit) -> RatioScale:
     if not len(distances):
         return RATIO_SCALES[-1]
     reach = max(float(np.quantile(distances, 0.9)), float(distances[flagged].max(initial=0.0)))
+    if findings:
+        reach = max((abs(math.log(f.ratio)) for f in findings if 0 < f.ratio < math.inf), default=reach)
+        ends = [abs(math.log(end)) for f in findings for end in (f.ratio_low_adjusted, f.ratio_high_adjusted) if end > 0]
+        reach = max([reach, *(min(end, 2 * reach) for end in ends)])
     return next((scale for scale in RATIO_SCALES if math.log(scale.limit) >= reach), RATIO_SCALES[-1])
 
 
@@ -432,59 +476,24 @@ def view_curve(
     audit: Audit, finding: Finding, vocabulary: Vocabulary, axis: Axis | None = None, *, large: bool = False
 ) -> dict[str, Any]:
     """Return name, caption, state and plot of the reliability curve of a segment; a large one has band and histogram."""
-    state = finding_state(audit, finding)
-    size = describe_error(finding)
-    if state != "flagged" and math.isfinite(finding.ratio) and finding.expected > 0:
-        size = f"observed/expected {finding.ratio:.2f}"
-    elif state != "flagged":
-        size = f"observed minus expected {finding.bias:+.3g}"
-    caption = f"{finding.n:,} {vocabulary.rows}, {size}, {number(finding.sigma)} sigma"
+    size = describe_error(finding, brief=True)
+    if not finding.p_adjusted <= audit.settings.alpha:
+        has_ratio = math.isfinite(finding.ratio) and finding.expected > 0
+        size = f"observed/expected {finding.ratio:.2f}" if has_ratio else f"observed minus expected {finding.bias:+.3g}"
     probabilities = audit.schema.task != "regression"
     axis = axis or curve_axis([finding.curve], probabilities=probabilities, ticks=7 if large else 5)
     plot = plot_curve(finding, axis, vocabulary, summary_of(audit) if large else None, large=large)
-    return {"name": text_cell(finding.segment), "caption": caption, "state": state, "plot": plot}
+    caption = f"{finding.n:,} {vocabulary.rows}, {size}"
+    return {"name": text_cell(finding.segment), "caption": caption, "state": state_cell(finding), "plot": plot}
 
 
 # One audit
 
 
-def signed(value: float) -> str:
-    """Format a number with its sign."""
-    return ("+" if value > 0 else "") + number(value)
-
-
-def audit_state(audit: Audit) -> str:
-    """Return the verdict of an audit, a key of `VERDICTS`."""
-    return "untested" if not audit.tested else "flagged" if audit.miscalibrated else "passed"
-
-
-def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
-    """Return the figures at the top of a page: rows, segments tested and miscalibrated, largest sigma, overall error."""
-    overall, rows, segments = audit.overall, vocabulary.rows, vocabulary.segments
-    mean = "mean outcome" if vocabulary.observed == DEFAULT_VOCABULARY.observed else vocabulary.observed
-    difference = Figure(f"observed - expected, all {rows}", signed(overall.bias))
-    if math.isfinite(overall.ratio) and overall.expected > 0:
-        interval = f"{percent(1 - audit.settings.alpha)} interval {interval_text(overall.ratio_low, overall.ratio_high)}"
-        difference = Figure(f"observed/expected, all {rows}", number(overall.ratio), interval)
-    evidence = Figure("strongest evidence", "none")
-    if not math.isnan(audit.worst_sigma):
-        evidence = Figure("strongest evidence", f"{number(audit.worst_sigma)} sigma", "in standard deviations")
-    weight = f"total weight {number(overall.weight)}" if audit.schema.weight is not None else ""
-    expected = f"{vocabulary.expected} {number(overall.expected, 4)}"
-    return (
-        Figure(rows, f"{audit.rows:,}", weight),
-        Figure(f"{segments} tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns each"),
-        Figure(f"{segments} miscalibrated", f"{audit.rejected:,}", f"adjusted p at most {audit.settings.alpha:g}"),
-        evidence,
-        difference,
-        Figure(f"{mean}, all {rows}", number(overall.observed, 4), expected),
-    )
-
-
-def worst_curves(audit: Audit, vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """Return the reliability curves of the MAX_CURVES worst segments, as `view_curve` does."""
-    findings = audit.worst(min(MAX_CURVES + 1, audit.tested))
-    shown = [finding for finding in findings if finding.segment != audit.overall.segment]
+def problem_curves(audit: Audit, vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """Return the reliability curves of the first MAX_CURVES problems, as `view_curve` does; all rows have their own."""
+    problems = (problem.finding for problem in (audit.problems if audit.miscalibrated else ()))
+    shown = [finding for finding in problems if finding.segment != audit.overall.segment]
     return [view_curve(audit, finding, vocabulary) for finding in shown[:MAX_CURVES]]
 
 
@@ -501,7 +510,7 @@ def audit_metrics(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
             text = f"{value:.{decimals}f} ± {half:.{decimals}f}"
         metrics += [Figure(METRICS[key][0], text, METRICS[key][1])] if math.isfinite(value) else []
     if math.isfinite(audit.mce_absolute):
-        meaning = f"largest sigma of all {vocabulary.segments}, in the units of the score; lower is better"
+        meaning = f"strongest evidence in any of the {vocabulary.segments}, in the units of the score; lower is better"
         metrics.append(Figure("multicalibration error", number(audit.mce_absolute, 4), meaning))
     return tuple(metrics)
 
@@ -564,12 +573,14 @@ def audit_settings(audit: Audit, vocabulary: Vocabulary) -> tuple[tuple[str, str
         ("prediction", listed(schema.prediction)),
         ("classes", listed(schema.classes, "")),
         ("weight", shorten(schema.weight or "none", 60)),
+        ("cluster", shorten(schema.cluster or "", 60)),
         (f"columns that form {vocabulary.segments}", listed(feature.name for feature in schema.features)),
         ("categorical columns", listed(categorical)),
         (f"maximum columns per {vocabulary.segment}", str(settings.depth)),
         (f"minimum {vocabulary.rows} per {vocabulary.segment}", f"{settings.min_rows:,}"),
         ("significance level (alpha)", f"{settings.alpha:g}"),
         ("p-values adjusted by", ADJUSTMENTS[settings.adjust]),
+        ("tolerance", "none" if settings.tolerance is None else str(settings.tolerance)),
         ("draws", f"{settings.draws:,}" if settings.draws else ""),
         ("seed", str(settings.random_state) if settings.draws else ""),
         (f"maximum number of {vocabulary.segments}", f"{settings.max_cells:,}"),
@@ -599,9 +610,8 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
         Column(vocabulary.observed, lambda f: number_cell(f.observed), "mean outcome"),
         Column(vocabulary.expected, lambda f: number_cell(f.expected), "mean prediction"),
         *ratio,
-        Column("sigma", lambda f: number_cell(f.sigma), SIGMA_MEANING),
+        Column("excess", lambda f: number_cell(f.excess, signed_count(f.excess)), "observed minus expected, summed"),
         p_adjusted,
-        Column("bias", lambda f: number_cell(f.bias, signed(f.bias)), "observed - expected"),
         Column("detectable", lambda f: number_cell(f.mde, digits=2), DETECTABLE_MEANING),
     ]
     used = [[int(index) for index in audit.keys.columns[rank] if index >= 0] for rank in range(len(findings))]
@@ -612,9 +622,11 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
 def map_columns(
     audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY
 ) -> tuple[list[Cell], list[list[dict[str, Any] | None]], int] | None:
-    """Return the largest sigma of the segments of every pair of columns as a triangle; the diagonal has single columns.
+    """Return the largest certain error of the segments of every pair of columns as a triangle; the diagonal has columns.
 
-    The result has the names of the columns, the rows of the triangle, and how many columns were left out.
+    The result has the names of the columns, the rows of the triangle, and how many columns were left out. The shade of a
+    cell is 0 without significant segments, else it grows with the largest certain error; with a tolerance it is "within"
+    or "material".
     """
     features, columns, sigma = len(audit.schema.features), audit.keys.columns, audit.columns["sigma"]
     count, last = (columns >= 0).sum(axis=1), columns.max(axis=1, initial=-1)
@@ -624,31 +636,60 @@ def map_columns(
     order = np.argsort(pairs, kind="stable")
     keys, starts = np.unique(pairs[order], return_index=True)
     ranks = dict(zip(keys.tolist(), np.split(tested[order], starts[1:]), strict=True)) if len(keys) else {}
-    largest: dict[int, float] = {}
+    strongest: dict[int, float] = {}
     for key, members in ranks.items():
         for column in divmod(key, features):
-            largest[column] = max(largest.get(column, -math.inf), float(sigma[members].max()))
-    if len(largest) < 2:
+            strongest[column] = max(strongest.get(column, -math.inf), float(sigma[members].max()))
+    if len(strongest) < 2:
         return None
+    certain = certain_ratios(audit)
+    factors = np.maximum(certain, 1 / certain)
 
     def cell(first: int, second: int) -> dict[str, Any] | None:
         members = ranks.get(first * features + second)
         if members is None:
             return None
-        top, worst = float(sigma[members].max()), audit.keys.name(int(members[int(np.argmax(sigma[members]))]))
-        flagged = int((audit.columns["p_adjusted"][members] <= audit.settings.alpha).sum())
-        counts = f"{flagged:,} of {len(members):,} {vocabulary.segments} miscalibrated"
+        found = members[audit.columns["p_adjusted"][members] <= audit.settings.alpha]  # strongest first
+        largest = int(found[np.argmax(factors[found])]) if len(found) else -1
+        factor = float(factors[largest]) if len(found) else 1.0
+        counts = f"{len(found):,} of {len(members):,} {vocabulary.segments} miscalibrated"
+        shade: int | str = 1 + sum(factor >= limit for limit in MAP_SHADES) if len(found) else 0
+        if audit.settings.tolerance is not None and len(found):
+            shade = "material" if audit.is_material[found].any() else "within"
         return {
             "first": first,
             "second": second,
-            "sigma": number(top, 2 if top < 10 else 3),
-            "shade": sum(top >= limit for limit in MAP_SHADES),
-            "flagged": flagged,
+            "error": percent_off(float(certain[largest])) if factor > 1 else "–",
+            "shade": shade,
+            "flagged": len(found),
             "tested": len(members),
-            "title": f"worst: {shorten(worst, 120)}; {counts}",
+            "title": f"strongest: {shorten(audit.keys.name(int(found[0])), 120)}; {counts}" if len(found) else counts,
         }
 
-    shown = sorted(sorted(sorted(largest), key=lambda column: -largest[column])[:MAX_MAP_COLUMNS])
+    shown = sorted(sorted(sorted(strongest), key=lambda column: -strongest[column])[:MAX_MAP_COLUMNS])
     rows = [[cell(first, second) for first in shown if first <= second] for second in shown]
     names = column_names(audit)
-    return [text_cell(names[column], width=MAX_MAP_NAME_LENGTH) for column in shown], rows, len(largest) - len(shown)
+    return [text_cell(names[column], width=MAX_MAP_NAME_LENGTH) for column in shown], rows, len(strongest) - len(shown)
+
+
+def certain_ratios(audit: Audit) -> FloatArray:
+    """Return the end of the simultaneous interval of observed/expected that is closer to 1 of every segment.
+
+    It is 1 if the interval contains 1, or is not known.
+    """
+    low, high = audit.derived["ratio_low_adjusted"], audit.derived["ratio_high_adjusted"]
+    known = (audit.columns["expected"] > 0) & np.isfinite(audit.columns["ratio"])
+    with np.errstate(invalid="ignore"):
+        return np.select([known & (low > 1), known & (high < 1) & (high > 0)], [low, high], 1.0)
+
+
+def map_legend(audit: Audit) -> list[tuple[int | str, str]]:
+    """Return the shades of the map and what they mean."""
+    if audit.settings.tolerance is not None:
+        return [(0, "none found"), ("within", "within tolerance"), ("material", "material")]
+    limits = [f"{100 * (limit - 1):.0f}%" for limit in MAP_SHADES]
+    return [
+        (0, "none found"),
+        (1, f"below {limits[0]}"),
+        *((at + 2, f"{limit} or more") for at, limit in enumerate(limits)),
+    ]

@@ -20,10 +20,10 @@ import numpy as np
 import trueup
 from trueup._validate import check_integer
 from trueup.audits.result import Audit, Finding
-from trueup.audits.text import is_possible_shift, number, shorten
+from trueup.audits.text import format_share, is_possible_shift, number, shorten, signed_count
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError
-from trueup.reports import compare, model, text
+from trueup.reports import compare, model, summary, text
 from trueup.reports.model import Cell, Section, TableView, view_table
 from trueup.reports.profiles import Profile, load_profile
 from trueup.reports.text import count_text, interval_text, percent
@@ -145,7 +145,8 @@ class Page:
     """The contents of a page or a summary.
 
     ``findings`` has, per row of ``table``, the finding of each audit; ``sections`` are those of the profile, for the last
-    audit, ``fix`` those on the fix; ``training_rows`` is whether the rows look like those that the fix was fitted on.
+    audit, ``fix`` those on the fix; ``training_rows`` is whether the rows look like those that the fix was fitted on;
+    ``top`` is how many problems and segments a summary lists.
     """
 
     title: str
@@ -156,6 +157,7 @@ class Page:
     sections: tuple[Section, ...]
     fix: tuple[Section, ...]
     training_rows: bool
+    top: int = 0
 
 
 def build_page(
@@ -194,7 +196,7 @@ def build_page(
         default_title, table = profile.title, view_table(audits[0], vocabulary, max_rows)
         findings = [[finding] for finding in audits[0].worst(len(table.rows))]
     title = shorten(default_title if title is None else str(title), MAX_TITLE_LENGTH)
-    return Page(title, named, profile, table, findings, sections, fix_parts, training_rows)
+    return Page(title, named, profile, table, findings, sections, fix_parts, training_rows, max_rows or 0)
 
 
 @functools.cache
@@ -210,7 +212,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"code": code, "prose": prose}
-    environment.globals |= {"compare": compare, "model": model, "text": text, "version": trueup.__version__}
+    modules = {"compare": compare, "model": model, "summary": summary, "text": text}
+    environment.globals |= {**modules, "version": trueup.__version__}
     return environment
 
 
@@ -245,7 +248,7 @@ def render(results: Results, template: str = "page.html.j2", **options: Any) -> 
 def _row_details(page: Page) -> str:
     """Return as JSON the figures and curves that the page shows when a table row is opened."""
     audits, vocabulary = list(page.audits.values()), page.profile.vocabulary
-    regression = any(audit.schema.task == "regression" for audit in audits)
+    regression, level = any(audit.schema.task == "regression" for audit in audits), percent(1 - audits[0].settings.alpha)
 
     def shift(finding: Finding) -> str:
         possible = is_possible_shift(audits[0], finding.mde, finding.expected)
@@ -257,15 +260,17 @@ def _row_details(page: Page) -> str:
         f"{vocabulary.outcomes}, expected": lambda f: count_text(f.weight * f.expected),
     }
     figures: list[tuple[str, Callable[[Finding], str]]] = [
-        (vocabulary.rows, lambda f: f"{f.n:,}"),
+        (vocabulary.rows, lambda f: f"{f.n:,} ({format_share(f.share)})"),
         *([] if regression else counts.items()),
         (vocabulary.observed, lambda f: number(f.observed, 4)),
         (vocabulary.expected, lambda f: number(f.expected, 4)),
+        ("excess", lambda f: signed_count(f.excess)),
         ("observed/expected", lambda f: number(f.ratio)),
-        (f"{percent(1 - audits[0].settings.alpha)} interval", lambda f: interval_text(f.ratio_low, f.ratio_high)),
-        ("sigma", lambda f: number(f.sigma)),
-        ("p-value", lambda f: number(f.p_value, 2)),
+        (f"{level} interval", lambda f: interval_text(f.ratio_low_adjusted, f.ratio_high_adjusted)),
+        (f"{level} interval, this one alone", lambda f: interval_text(f.ratio_low, f.ratio_high)),
         ("adjusted p", lambda f: number(f.p_adjusted, 2)),
+        ("p-value, not adjusted", lambda f: number(f.p_value, 2)),
+        ("sigma", lambda f: number(f.sigma)),
         ("detectable", shift),
         ("note", lambda f: shorten(f.note, 200)),
     ]
@@ -305,10 +310,10 @@ def _rounded_curve(finding: Finding) -> list[list[float | None]] | None:
 
 
 def markdown(results: Results, profile: str | Profile = "general", top: int = 10, **options: Any) -> str:
-    """Return the Markdown summary of `report` with the ``top`` worst segments; ``options`` are those of `build_page`."""
+    """Return the Markdown summary of `report` with ``top`` problems and segments; ``options`` are those of `build_page`."""
     check_integer("top", top, 0)
-    summary = render(results, "page.md.j2", profile=profile, max_rows=top, **options)
-    return re.sub("\n{3,}", "\n\n", summary).strip() + "\n"
+    text = render(results, "page.md.j2", profile=profile, max_rows=top, **options)
+    return re.sub("\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def code(text: str, width: int = MAX_CODE_LENGTH) -> str:
@@ -332,7 +337,7 @@ def prose(text: str, width: int = 400) -> str:
 
 
 def csv_lines(results: Results) -> Iterator[str]:
-    r"""Yield every segment as a line of CSV, worst first: the columns of ``Audit.to_frame``.
+    r"""Yield every segment as a line of CSV, worst first: the columns of ``Audit.to_frame``, and the problem it belongs to.
 
     Fields are quoted as in RFC 4180 and lines end with CR LF. Numbers have all their digits, missing ones are empty, and
     booleans are ``true`` and ``false``. The name of a segment that a spreadsheet would evaluate as a formula is preceded
@@ -345,14 +350,18 @@ def _csv_lines(named: Mapping[str, Audit]) -> Iterator[str]:
     sink: Any = SimpleNamespace(write=str)  # a writer returns what this does: the line
     writer, several = csv.writer(sink, lineterminator="\r\n"), list(named) != [""]
     names = max((audit.column_names for audit in named.values()), key=len)  # of all, if only some have clusters
+    names = (*names, "problem")
     yield writer.writerow((*(["prediction"] if several else []), *names))
     for name, audit in named.items():
         first, values = [_csv_value(name)] if several else [], {**audit.columns, **audit.derived}
+        problem_of = audit.explained_by if audit.miscalibrated else {}
         for start in range(0, len(audit), CSV_BATCH):
             batch = slice(start, min(start + CSV_BATCH, len(audit)))
             columns: dict[str, Any] = {key: column[batch].tolist() for key, column in values.items()}
             columns["segment"] = map(audit.keys.name, range(batch.start, batch.stop))
             columns["depth"] = audit.keys.depth[batch].tolist()
+            ranks = range(batch.start, batch.stop)
+            columns["problem"] = [audit.keys.name(problem_of[rank]) if rank in problem_of else "" for rank in ranks]
             missing = [None] * (batch.stop - batch.start)
             for row in zip(*(columns.get(key, missing) for key in names), strict=True):
                 yield writer.writerow((*first, *map(_csv_value, row)))

@@ -277,7 +277,7 @@ class Multiaccuracy(PatchCalibrator):
          group            rows  predicted  observed  logit shift
       1  region=harbour  2,194    0.06856    0.1126      +0.5846
       2  age<20          1,449     0.1762    0.1173      -0.5093
-      3  age=[20, 25)    2,403     0.1483    0.1136      -0.3229
+      3  age=20 to 24    2,403     0.1483    0.1136      -0.3229
     """
 
 

@@ -14,6 +14,7 @@ from trueup.calibrators.model import Map, is_integer, pack_arrays, read_texts, r
 from trueup.data.columns import frame_like, to_jsonable
 from trueup.kernels.curves import PatchProgram, score, shift_scores, to_logits
 from trueup.kernels.threads import Workers
+from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -108,6 +109,16 @@ class PatchList:
         if len(self) > MAX_SHOWN:
             lines.append(f"  and {len(self) - MAX_SHOWN:,} more: to_frame() returns all of them")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        heads = ("group", "score", "rows", "predicted", "observed", f"{self.scale} shift")
+        rows = [
+            (f"{number}. {patch.group}", patch.score_range, f"{patch.rows:,}", f"{patch.before:.4g}",
+             f"{patch.observed:.4g}", f"{patch.shift:+.4g}")
+            for number, patch in enumerate(self.patches[:MAX_SHOWN], start=1)
+        ]  # fmt: skip
+        more = [f"{len(self) - MAX_SHOWN:,} more: to_frame() returns all of them"] if len(self) > MAX_SHOWN else []
+        return html_table(repr(self).partition("\n")[0], heads, rows, notes=more)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Figures of results, drawn with matplotlib (the extra ``plots``): each function draws on axes and returns them.
 
-Without ``ax`` a function creates a figure of its own, ``ax.figure``, without pyplot: it needs no display, and nothing else
-keeps a reference to it.
+Without ``ax`` a function creates a pyplot figure, so that it appears in notebooks and ``plt.savefig`` writes it. Like any
+pyplot figure it stays open until ``plt.close`` is called; without a display, matplotlib draws it in memory.
 """
 
 from trueup.reports.figures.calibration import (

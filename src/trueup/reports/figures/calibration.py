@@ -27,6 +27,7 @@ from trueup.reports.figures.style import (
     results_by_name,
     style_axes,
 )
+from trueup.reports.model import STATES
 from trueup.reports.text import percent, summary_of
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ OVERCONFIDENT = (GREY, "#F0A04B", "#D55E00", "#5C1D00")
 UNDERCONFIDENT = (GREY, "#6FB1DE", "#0072B2", "#00263F")
 # Opacity of errors that are not significant, and of those significant only without adjustment.
 FAINT, HALF = 0.12, 0.5
+STATE_COLOURS = {"flagged": COLOURS[1], "within": COLOURS[6], "passed": COLOURS[7], "untested": GREY}
 MAX_VECTOR_MARKS = 20_000  # rows from which a landscape is rasterized in vector formats
 
 
@@ -177,9 +179,10 @@ def draw_cumulative(result: Audit | Mapping[str, Audit], ax: Axes | None = None,
 
 
 def draw_segments(audit: Audit, ax: Axes | None = None, *, count: int = 20, title: str = "") -> Axes:
-    """Draw observed/expected of the worst segments with their intervals, which are not adjusted for their number.
+    """Draw observed/expected of the worst segments with their intervals, which hold for all segments at once.
 
-    Segments that are miscalibrated after adjustment are filled. Ratios and ends beyond 8 or below 1/8 are drawn at the
+    Segments that are miscalibrated after adjustment are filled, in another colour if the error may be within the tolerance
+    of the audit; a relative tolerance is shaded. Ratios and ends beyond 8 or below 1/8 are drawn at the
     edge. If some expected mean is not positive, observed minus expected is drawn instead.
 
     Parameters
@@ -206,11 +209,17 @@ def draw_segments(audit: Audit, ax: Axes | None = None, *, count: int = 20, titl
         raise DataError("no segment was tested", hint="lower min_rows, or collect more rows")
     ax = get_axes(ax, 7.6, 1.1 + 0.27 * len(findings))
     as_ratio = all(f.expected > 0 and math.isfinite(f.ratio) and f.ratio >= 0 for f in findings)
-    values = np.array([(f.ratio, f.ratio_low, f.ratio_high) if as_ratio else _difference(f) for f in findings])
+    values = np.array(
+        [(f.ratio, f.ratio_low_adjusted, f.ratio_high_adjusted) if as_ratio else _difference(f) for f in findings]
+    )
     values = np.clip(values, 1 / MAX_RATIO, MAX_RATIO) if as_ratio else values
-    flagged = np.array([finding.p_adjusted <= audit.settings.alpha for finding in findings])
-    _draw_intervals(ax, values, flagged, COLOURS[1], COLOURS[1], "miscalibrated")
-    _draw_intervals(ax, values, ~flagged, COLOURS[7], "white", "within noise")
+    for state, (label, kind) in STATES.items():
+        chosen = np.array([finding.state == state for finding in findings])
+        colour = STATE_COLOURS[kind]
+        _draw_intervals(ax, values, chosen, colour, colour if kind in ("flagged", "within") else "white", label)
+    tolerance = audit.settings.tolerance
+    if as_ratio and tolerance is not None and tolerance.relative and tolerance.value:
+        ax.axvspan(1 / (1 + tolerance.value), 1 + tolerance.value, color=GREY, alpha=0.35, linewidth=0, zorder=0.5)
     ax.axvline(1.0 if as_ratio else 0.0, color=INK, linewidth=0.9, zorder=1)
     ax.set_yticks(range(len(findings)), [_escaped_name(finding.segment) for finding in findings])
     ax.set_ylim(len(findings) - 0.4, -0.6)
@@ -223,14 +232,16 @@ def draw_segments(audit: Audit, ax: Axes | None = None, *, count: int = 20, titl
         ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.minorticks_off()
     quantity = "observed / expected" if as_ratio else "observed minus expected"
-    style_axes(ax, title, f"{quantity} ({percent(1 - audit.settings.alpha)} interval)", "", legend=True)
+    level = percent(1 - audit.settings.alpha)
+    style_axes(ax, title, f"{quantity} ({level} intervals, for all segments at once)", "", legend=True)
     ax.grid(visible=False, axis="y")
     return ax
 
 
 def _difference(finding: Finding) -> tuple[float, float, float]:
     """Return observed minus expected with the interval that follows from that of the ratio, of zero width without one."""
-    low, high = sorted(finding.expected * (end - 1) for end in (finding.ratio_low, finding.ratio_high))
+    ends = finding.ratio_low_adjusted, finding.ratio_high_adjusted
+    low, high = sorted(finding.expected * (end - 1) for end in ends)
     return (finding.bias, low, high) if math.isfinite(low) and math.isfinite(high) else (finding.bias,) * 3
 
 

@@ -27,16 +27,23 @@ MAX_POINTS = 1_000  # of a line: more make a file larger, but no difference that
 
 
 def get_axes(ax: Axes | None, width: float, height: float) -> Axes:
-    """Return the given axes, or those of a new figure of this size in inches."""
-    figure = require("matplotlib.figure", extra="plots")
+    """Return the given axes, or those of a new pyplot figure of this size in inches."""
     if ax is None:
-        new: Axes = figure.Figure(figsize=(width, height), layout="constrained", facecolor="white").add_subplot()
+        pyplot = require("matplotlib.pyplot", extra="plots")
+        new: Axes = pyplot.figure(figsize=(width, height), layout="constrained", facecolor="white").add_subplot()
         return new
     if not hasattr(ax, "get_yaxis_transform"):
         raise ArgumentError(
             f"ax must be axes of matplotlib; got {type(ax).__name__}", hint="for a figure, figure.gca()", parameter="ax"
         )
     return ax
+
+
+def detached_axes(width: float = 6.6, height: float = 3.6) -> Axes:
+    """Return axes of a new figure that pyplot does not keep, for a picture that is only written to a file."""
+    figure = require("matplotlib.figure", extra="plots")
+    new: Axes = figure.Figure(figsize=(width, height), layout="constrained", facecolor="white").add_subplot()
+    return new
 
 
 def check_result(name: str, result: Any, kinds: type | tuple[type, ...], source: str) -> None:

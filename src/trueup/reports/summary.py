@@ -1,0 +1,323 @@
+"""The summary at the top of a page: whether errors matter, how large they are, the main problems, and what to do next."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+import trueup
+from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE
+from trueup.audits.text import (
+    ADJUSTMENTS,
+    format_share,
+    is_possible_shift,
+    min_tested_rows,
+    number,
+    shorten,
+    signed_count,
+    significance_level,
+)
+from trueup.reports.model import (
+    Cell,
+    Column,
+    Figure,
+    TableView,
+    certain_ratios,
+    count_cell,
+    finding_columns,
+    make_table,
+    number_cell,
+    percent_off,
+    ratio_scale,
+    text_cell,
+)
+from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary, plural
+from trueup.reports.text import MAX_FILES, fit_code, format_shift, interval_text, summary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trueup.audits.problems import Problem
+    from trueup.audits.result import Audit, Finding
+
+MAIN_PROBLEMS = 3
+MINOR = "number minor"  # a column that a phone does not show
+MAX_PROBLEMS = 100  # in the table of all problems
+MAX_FOLDED = 3  # explained segments that this table names
+MAX_NAME_LENGTH = 120  # characters, in a sentence
+MAX_CODE_LENGTH = 2_000
+LARGE_UNDETECTED_ERROR = 0.25  # of the mean: collect more rows if an error of this size could go undetected
+AUDIT_AGAIN = "Audit again when the model, the data or the population changes; p-values are for one look."
+HEADLINES = {
+    WITHIN_TOLERANCE: "Miscalibrated, within tolerance",
+    DETECTED: "Miscalibrated",
+    NOT_DETECTED: "No miscalibration found",
+    NOT_TESTABLE: "Not testable",
+}
+
+
+def problems_of(audit: Audit) -> tuple[Problem, ...]:
+    """Return the distinct problems of an audit, none if nothing is significant."""
+    return audit.problems if audit.miscalibrated else ()
+
+
+# Sizes in words
+
+
+def tolerance_text(audit: Audit) -> str:
+    """Format the tolerance of an audit: "10%", or "2 percentage points" for a difference of probabilities."""
+    tolerance = audit.settings.tolerance
+    assert tolerance is not None
+    if tolerance.relative or audit.schema.task == "regression":
+        return str(tolerance)
+    return f"{100 * tolerance.value:g} percentage point{'' if tolerance.value == 0.01 else 's'}"
+
+
+def describe_certain(audit: Audit, ratio: float, vocabulary: Vocabulary) -> str:
+    """Return a limit of observed/expected in words, such as "at least 35% more defaults than predicted"."""
+    size = f"at least {percent_off(ratio)}"
+    if ratio < 1:
+        return f"{plural(vocabulary.score)} {size} too high"
+    if audit.schema.task == "regression":
+        return f"outcomes {size} higher than predicted"
+    return f"{size} more {vocabulary.outcomes} than predicted"
+
+
+def largest_certain(audit: Audit) -> tuple[str, float] | None:
+    """Return the segment with the largest certain error and the end of its interval of observed/expected closer to 1.
+
+    None if the interval of every miscalibrated segment contains 1.
+    """
+    ratios = certain_ratios(audit)[: audit.rejected]
+    factors = np.maximum(ratios, 1 / ratios)
+    if not (factors > 1).any():
+        return None
+    rank = int(np.argmax(factors))
+    return audit.keys.name(rank), float(ratios[rank])
+
+
+def may_exceed(audit: Audit, finding: Finding) -> bool:
+    """Return whether the simultaneous interval of the mean outcome of a finding reaches beyond the tolerance."""
+    assert audit.settings.tolerance is not None
+    low, high = (float(end[0]) for end in audit.settings.tolerance.limits(np.array([finding.expected])))
+    ends = sorted(finding.expected * ratio for ratio in (finding.ratio_low_adjusted, finding.ratio_high_adjusted))
+    return not (low <= ends[0] and ends[1] <= high)
+
+
+# Verdict
+
+
+def headline(audit: Audit) -> str:
+    """Return the verdict in a few words, with its size: "Miscalibrated: largest certain error 12%"."""
+    state = audit.state
+    if state == DETECTED and (largest := largest_certain(audit)) is not None:
+        return f"Miscalibrated: largest certain error {percent_off(largest[1])}"
+    if state == MATERIAL:
+        return f"Material: miscalibrated by more than {tolerance_text(audit)}"
+    if state == WITHIN_TOLERANCE and any(may_exceed(audit, problem.finding) for problem in problems_of(audit)):
+        return f"Miscalibrated, but no error certainly above {tolerance_text(audit)}"
+    return HEADLINES[state]
+
+
+def lead(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]:
+    """Return the sentences below the headline: how many findings and problems, how large, and what qualifies them."""
+    if audit.untestable:
+        return [f"{audit.untestable[0].upper()}{audit.untestable[1:]}."]
+    if not audit.tested:
+        clusters = " in enough clusters" if audit.clusters else ""
+        return [f"No {vocabulary.segment} has {min_tested_rows(audit):,} {vocabulary.rows}{clusters}."]
+    sentences = [_count_findings(audit, vocabulary), *_sizes(audit, vocabulary)]
+    if audit.dropped:
+        count = f"{len(audit.dropped):,} combination{' of columns was' if len(audit.dropped) == 1 else 's of columns were'}"
+        sentences.append(f"{count} not tested.")
+    if audit.cross_fitted:
+        sentences.append("This audit is nearly blind: the scores are held-out predictions of a cross-fit.")
+    return sentences
+
+
+def significance(audit: Audit) -> str:
+    """Return the level of the tests and the adjustment for their number, such as "at 5% (Holm)"."""
+    return f"at {significance_level(audit.settings.alpha)} ({ADJUSTMENTS[audit.settings.adjust]})"
+
+
+def count_problems(audit: Audit) -> str:
+    """Return the number of distinct problems, such as "3 distinct problems"."""
+    count = len(problems_of(audit))
+    return f"{count:,} distinct problem{'' if count == 1 else 's'}"
+
+
+def _count_findings(audit: Audit, vocabulary: Vocabulary) -> str:
+    if not audit.miscalibrated:
+        tested = f"the {audit.tested:,} {vocabulary.segments}" if audit.tested > 1 else f"the {vocabulary.segment}"
+        return (
+            f"{'None of ' if audit.tested > 1 else 'Not even '}{tested} tested {significance(audit)} shows more than noise."
+        )
+    verb = "is" if audit.rejected == 1 else "are"
+    findings = f"{audit.rejected:,} of {audit.tested:,} {vocabulary.segments} {verb} miscalibrated {significance(audit)}"
+    distinct = count_problems(audit)
+    if audit.state == MATERIAL:
+        material = sum(problem.finding.state == MATERIAL for problem in audit.problems)
+        distinct += f", {material:,} of them certainly beyond {tolerance_text(audit)}"
+    return f"{findings}: {distinct}."
+
+
+def _sizes(audit: Audit, vocabulary: Vocabulary) -> list[str]:
+    """Return what is known about the size of errors."""
+    if not audit.miscalibrated:
+        overall = audit.overall
+        if math.isnan(overall.mde) or not is_possible_shift(audit, overall.mde, overall.expected):
+            return []
+        shift = format_shift(audit, overall.mde)
+        return [f"An error of {shift} over all {vocabulary.rows} would have been found with 80% power."]
+    sentences = []
+    if audit.state == WITHIN_TOLERANCE:
+        beyond = sum(may_exceed(audit, problem.finding) for problem in audit.problems)
+        tolerance = tolerance_text(audit)
+        sentences.append(
+            f"None is certainly off by more than {tolerance}; {beyond:,} of them could be."
+            if beyond
+            else f"The mean of each is certainly within {tolerance}."
+        )
+    largest = largest_certain(audit)
+    if not (audit.columns["expected"][: audit.rejected] > 0).any():
+        return sentences  # ratios of negative means have no meaning
+    if largest is None:
+        one, several = "Its size is uncertain: its", "Their sizes are uncertain: every"
+        return [*sentences, f"{one if audit.rejected == 1 else several} interval of observed/expected contains 1."]
+    name, ratio = largest
+    certain = describe_certain(audit, ratio, vocabulary)
+    return [*sentences, f"The largest error that is certain: {certain} in {shorten(name, MAX_NAME_LENGTH)}."]
+
+
+# Figures
+
+
+def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
+    """Return the figures of the summary: problems, largest certain error, largest excess, and the error over all rows."""
+    overall, rows = audit.overall, vocabulary.rows
+    error = Figure(f"observed - expected, all {rows}", f"{overall.bias:+.3g}")
+    if math.isfinite(overall.ratio) and overall.expected > 0:
+        interval = interval_text(overall.ratio_low_adjusted, overall.ratio_high_adjusted)
+        error = Figure(f"observed/expected, all {rows}", number(overall.ratio), interval if overall.testable else "")
+    problems = problems_of(audit)
+    if not problems:
+        weight = f"total weight {number(overall.weight)}" if audit.schema.weight is not None else ""
+        tested = Figure(f"{vocabulary.segments} tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns")
+        return Figure(rows, f"{audit.rows:,}", weight), tested, error
+    findings = f"{audit.rejected:,} of {audit.tested:,} {vocabulary.segments}"
+    count = Figure("distinct problems", f"{len(problems):,}", findings)
+    largest, certain = largest_certain(audit), Figure("largest certain error", "-", "no interval excludes 0")
+    if largest is not None:
+        certain = Figure("largest certain error", percent_off(largest[1]), shorten(largest[0], 60))
+    most = max((problem.finding for problem in problems), key=lambda finding: abs(finding.excess))
+    what = "outcome" if audit.schema.task == "regression" else vocabulary.outcomes
+    place = most.segment if most.depth == 0 else f"{format_share(most.share)} of {rows}: {shorten(most.segment, 60)}"
+    return count, certain, Figure(f"largest excess of {what}", signed_count(most.excess), place), error
+
+
+def problem_table(
+    audit: Audit, vocabulary: Vocabulary, most: int = MAIN_PROBLEMS, *, intervals: bool = False, folded: bool = False
+) -> TableView:
+    """Return the table of the first problems, material ones first.
+
+    It has ``intervals`` also as text, and with ``folded`` the number and some names of the segments that each explains.
+    """
+    shown = problems_of(audit)[:most]
+    scale = ratio_scale(audit, findings=[problem.finding for problem in shown])
+    ratio, interval, forest, state, _ = finding_columns(audit, vocabulary, lambda problem: problem.finding, scale)
+    outcomes = "" if audit.schema.task == "regression" else f" {vocabulary.outcomes}"
+    share = f"share of all {vocabulary.rows}, or of their weight"
+
+    def explains(problem: Problem) -> Cell:
+        names = ", ".join(shorten(name, 60) for name in problem.folded[:MAX_FOLDED])
+        more = len(problem.folded) - MAX_FOLDED
+        return Cell(names + (f" and {more:,} more" if more > 0 else ""), "meaning", value=list(problem.folded))
+
+    count = Column("explains", lambda p: count_cell(len(p.folded)), f"other {vocabulary.segments} whose error it explains")
+    columns = [
+        Column("problem", lambda p: text_cell(p.finding.segment), kind="name"),
+        *([state] if audit.settings.tolerance is not None else []),
+        Column(vocabulary.rows, lambda p: number_cell(p.finding.share, format_share(p.finding.share)), share),
+        Column(vocabulary.observed, lambda p: number_cell(p.finding.observed), "mean outcome", MINOR),
+        Column(vocabulary.expected, lambda p: number_cell(p.finding.expected), "mean prediction", MINOR),
+        Column(
+            f"excess{outcomes}",
+            lambda p: number_cell(p.finding.excess, signed_count(p.finding.excess)),
+            "observed minus expected, summed",
+        ),
+        ratio,
+        forest,
+        *([interval] if intervals else []),
+        *([count, Column("such as", explains, kind="meaning")] if folded else []),
+    ]
+    return make_table(columns, shown, len(problems_of(audit)) - len(shown))
+
+
+# What to do next
+
+
+class NextStep(NamedTuple):
+    """Recommended steps, one sentence each, and the code or command that carries them out, if any."""
+
+    steps: tuple[str, ...]
+    code: str = ""
+
+
+def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> NextStep:
+    """Recommend steps after one audit: fit a correction, state a tolerance, collect more rows, or nothing."""
+    rows = vocabulary.rows
+    if audit.untestable:
+        return NextStep((f"Collect more {rows}: {audit.untestable}.",))
+    if not audit.tested:
+        least = f"{min_tested_rows(audit):,}"
+        return NextStep((f"Collect more {rows}. A {vocabulary.segment} needs at least {least} to be tested.",))
+    if audit.miscalibrated:
+        return _after_findings(audit, vocabulary)
+    overall = audit.overall
+    scale = abs(overall.expected)
+    if math.isfinite(overall.mde) and scale > 0 and overall.mde > LARGE_UNDETECTED_ERROR * scale:
+        possible = is_possible_shift(audit, overall.mde, overall.expected)
+        size = f"An error of {number(overall.mde, 2)}" if possible else "Any error"
+        undetected = f"{size} in a mean of {number(overall.observed, 2)} could have gone undetected."
+        return NextStep((f"Collect more {rows} before relying on this result. {undetected}",))
+    return NextStep(("No correction is needed.", AUDIT_AGAIN))
+
+
+def _after_findings(audit: Audit, vocabulary: Vocabulary) -> NextStep:
+    rows, command = vocabulary.rows, "" if audit.source is None else audit.source.fit
+    code = shorten(command or fit_code(audit), MAX_CODE_LENGTH)
+    fit = f"fit a correction on these {rows}, and audit the corrected scores on {rows} that were not used for the fit."
+    if audit.state == MATERIAL:
+        avoid = f"Do not rely on the scores in these {vocabulary.segments} until they are corrected."
+        return NextStep((avoid, f"Correct the scores: {fit}"), code)
+    if audit.state == DETECTED:
+        option = 'tolerance="10%"' if audit.source is None else "--tolerance 10%"
+        decide = f"Decide how large an error matters, and audit again with it, for example {option}."
+        return NextStep((decide, f"If these errors matter, {fit}"), code)
+    if not any(may_exceed(audit, problem.finding) for problem in audit.problems):
+        return NextStep((f"No correction is required for a tolerance of {tolerance_text(audit)}.", AUDIT_AGAIN))
+    learn = f"Collect more {rows} to learn whether errors exceed {tolerance_text(audit)}."
+    return NextStep((learn, f"To reduce them now, {fit}"), code)
+
+
+# Sign-off
+
+
+def sign_off_facts(audits: Iterable[Audit], vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> tuple[tuple[str, str], ...]:
+    """List what a signature refers to: model, data and verdict of the last audit; what is not known is left to fill in."""
+    audit = list(audits)[-1]
+    files = [] if audit.source is None else [shorten(name, 60) for name, _, _ in audit.source.files[:MAX_FILES]]
+    summary = summary_of(audit)
+    fingerprint = [] if summary is None else [f"fingerprint {summary.fingerprint[:16]}"]
+    return (
+        ("model", ""),
+        ("version", ""),
+        ("column of the scores", shorten(", ".join(audit.schema.prediction), 120)),
+        ("data", "; ".join([*files, f"{audit.rows:,} {vocabulary.rows}", *fingerprint])),
+        ("verdict", ". ".join([headline(audit), *(sentence.rstrip(".") for sentence in lead(audit, vocabulary))])),
+        ("audited with", f"trueup {trueup.__version__}"),
+        ("audited by", ""),
+        ("date", ""),
+    )
