@@ -34,6 +34,8 @@ class Source:
     leave_out: tuple[str, ...] = ()
     positive: int | None = None
     score: str | None = None
+    above_median: bool = False  # the label is a number; the outcome is whether it is above its median
+    unseen: bool = False  # kept apart while defaults were chosen
 
 
 SOURCES = (
@@ -43,6 +45,14 @@ SOURCES = (
         "acs_employment_ma", "employed", ("prediction", "period", "predicted_probability"), score="predicted_probability"
     ),
     Source("covertype", "cover_type", positive=2),
+    Source("acs_mobility_2018", "same_address", ("split",), unseen=True),
+    Source(
+        "communities_crime",
+        "ViolentCrimesPerPop",
+        ("county", "community", "communityname", "fold"),
+        above_median=True,
+        unseen=True,
+    ),
 )
 
 
@@ -89,11 +99,14 @@ def _make(case: Case) -> None:
     source = case.source
     frame = pd.read_parquet(DATA / f"{source.name}.parquet")
     y = frame[source.label].to_numpy()
+    if source.above_median:
+        y = y > np.median(y)
     y = (y == source.positive).astype(np.int8) if source.positive is not None else y.astype(np.int8)
     order = np.random.default_rng([case.seed, 4]).permutation(len(frame))
     ends = np.cumsum([int(share * len(frame)) for share in SHARES[:2]])
     train, calibration, test = np.split(order, ends)
     X = frame.drop(columns=[source.label, *source.leave_out])
+    X = X[[name for name in X.columns if X[name].dtype.kind != "f" or X[name].notna().all()]]
     categorical = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
     p = frame[source.score].to_numpy(float) if case.base == "own" else _scores(case, X, y, train[:BASE_ROWS], categorical)
     for name in categorical:

@@ -346,6 +346,10 @@ class TreeGrower:
                 losses.append(float(self._booster.eval_valid()[0][2]))
         return losses
 
+    def grow_to(self, trees: int) -> list[float]:
+        """Grow more trees until there are this many (of each output), as `grow` does."""
+        return self.grow(max(0, trees - len(self._counts) + 1))
+
     def forest(self, trees: int, start: int = 0) -> Forest:
         """Return the trees of the iterations from ``start`` to before ``trees`` as arrays."""
         first, last = self._counts[start], self._counts[trees]

@@ -43,8 +43,9 @@ MAX_LEAVES = MAX_BINS = 4096
 class MCGrad(SegmentCalibrator):
     """Calibrate predictions on every segment: boosted trees over the features and the prediction itself.
 
-    Each round fits trees to the residuals of the score before it, with that score among the features, and is kept only if
-    it lowers the loss of held-out rows significantly; if no round is kept, scores are left unchanged.
+    The first round is a line (slope and intercept) if a test shows that scores need one. Each further round fits trees to the
+    residuals of the score before it, with that score among the features, and is kept only if it lowers the loss of held-out
+    rows significantly; if no round is kept, scores are left unchanged.
 
     Parameters
     ----------
@@ -55,18 +56,27 @@ class MCGrad(SegmentCalibrator):
         The columns that define segments; by default every other column.
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
-    depth : int or None
-        The maximum depth of a tree. With 2, trees collapse into tables of feature pairs: the time to score a row does not
-        depend on their number. With None, trees are limited by ``leaves`` alone.
+    depth : "auto", int or None
+        The maximum depth of a tree. By default the fit compares tables (depth 2) and trees of 8 to 128 leaves on held-out
+        rows, and takes the simplest that is as good as the best within half a standard error; ``history_.capacities`` has
+        the comparison. With 2, trees collapse into tables of feature pairs: the time to score a row does not depend on their
+        number. With None, trees are limited by ``leaves`` alone.
     leaves : int, optional
-        The maximum number of leaves of a tree; by default ``2 ** depth``, or 5 if depth is None.
+        The maximum number of leaves of a tree, which the fit then does not choose; by default ``2 ** depth``, or 5 if depth
+        is None.
     learning_rate : float, optional
-        By default 0.4 if the models of a cross-validation are averaged (and 0.1 as well if few trees are enough, whichever
-        is better), and 0.1 for a single model.
+        By default 0.3 for tables to 0.1 for large trees if the models of a cross-validation are averaged, and 0.1 for a
+        single model.
     feature_fraction : float
         The share of the features that each tree may use.
     min_hessian : float
         The minimum sum of p (1 - p) in a leaf (number of rows in regression): prevents overfitting of extreme scores.
+    min_rows : int
+        The minimum number of rows in a leaf.
+    min_gain : float
+        The minimum gain of a split, as LightGBM's ``min_gain_to_split``.
+    subsample : float
+        The share of the rows that each tree is grown on.
     l2 : float
         L2 regularisation of leaf values.
     bins : int
@@ -79,8 +89,13 @@ class MCGrad(SegmentCalibrator):
     stopping : CrossValidation, Holdout, Validation or None
         The rows that rounds are evaluated on. None trains on all rows for a fixed number of rounds and trees, without any
         protection against overfitting.
-    monotone : bool
-        Keep the order of rows with equal features: the correction increases with the prediction. Not for several classes.
+    monotone : bool or mapping
+        Keep the order of rows with equal features: the correction increases with the prediction. A mapping of columns to 1
+        or -1, such as ``{"age": 1, "p": 1}``, makes the correction rise or fall with numeric features. Not for several
+        classes.
+    lightgbm : mapping, optional
+        Further parameters of LightGBM's trees, such as ``{"extra_trees": True}``. A name that LightGBM does not have, and one
+        that a parameter of this class sets, is an error.
     categorical : column names
         Numeric columns to be treated as categories.
     classes : sequence, optional
@@ -120,6 +135,10 @@ class MCGrad(SegmentCalibrator):
     100,000 rows, and rows are assigned to folds by a hash of their content: unless many rows of a partition are identical,
     the model does not depend on how rows are partitioned. It differs from a model fitted in memory by the random assignment
     to folds. Memory for files is about 70 bytes per row and model of a cross-validation, independent of the raw values.
+
+    A categorical feature of nine or more levels is also split by the number of rows of its levels, so that rare levels are
+    corrected together; one of 33 or more levels, in cross-validations, by the mean residual of each level, shrunken and
+    computed on the training rows of the fold. Either split is stored as a set of levels.
 
     Integer weights with a mean of up to 100 count as repeated rows. Any other weights are scaled to the effective sample
     size, (sum w)^2 / sum w^2, so that their unit does not matter.

@@ -310,7 +310,7 @@ class CascadeGrower:
         more: tuple[Forest, ...] = ()
         if self.averaged and len(forests) > 1:
             trees = min(math.ceil(MORE_TREES * best), self.growth.trees)
-            self._fold_workers.map(lambda fold: growers[fold].grow(max(0, trees - len(search.losses[fold]))), every)
+            self._fold_workers.map(partial(TreeGrower.grow_to, trees=trees), list(growers.values()))
             more = tuple(growers[fold].forest(trees, best).scaled(self.scale) for fold in every)
         del growers, trial  # most of the memory of a fit
         lightgbm.release_memory()
