@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +54,11 @@ def fit_cascades(fit, communicator=SINGLE_PROCESS):
     weight = scale_weights(table.weight, len(table), communicator)
     grower = CascadeGrower(
         table, loss, splits, growth, weight, Workers(1), communicator=communicator, given=fit.given,
+        max_rounds=fit.rounds,
         sample=None if single else fit.table,
     )  # fmt: skip
     weight = None if table.weight is None else table.weight[grower.evaluated_rows]
-    losses = itertools.islice(grower.losses(), fit.rounds + 1)
-    chosen, evaluations = choose_rounds(losses, weight, patience=fit.rounds, communicator=communicator)
+    chosen, evaluations = choose_rounds(grower.losses(), weight, patience=fit.rounds, communicator=communicator)
     refitted = grower.refit(grower.rounds) if fit.refit else ()
     return {
         "rows": len(rows),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -69,15 +70,17 @@ def test_the_holdout_history_equals_a_direct_computation(task):
     losses.append(loss.per_row(y, F))
     for one, expected in zip(fix.model_.map.rounds, history.rounds[1:], strict=False):
         moved = F + twins.sum_trees(one.forests[0], X, F, list(fix.model_.map.levels))
-        grid = np.linspace(0.5, 2.0, 601)
-        best = grid[np.argmin([loss.per_row(y, theta * moved).mean() for theta in grid])]
-        assert abs(one.thetas[0] - best) <= 0.0025  # one step of the grid
+        if not one.is_line:  # a line is fitted on the training rows
+            grid = np.linspace(0.5, 2.0, 601)
+            best = grid[np.argmin([loss.per_row(y, theta * moved).mean() for theta in grid])]
+            assert abs(one.thetas[0] - best) <= 0.0025  # one step of the grid
         assert one.thetas[0] == expected.theta
         assert one.trees == expected.trees
         F = one.thetas[0] * moved
         losses.append(loss.per_row(y, F))
     assert history.chosen == len(losses) - 1 >= 1
-    chosen, judged = choose_rounds(iter(losses), None)
+    rounds = fix.model_.map.rounds
+    chosen, judged = choose_rounds(iter(losses), None, is_line=lambda number: rounds[number - 1].is_line)
     assert chosen == history.chosen
     for (mean, gain, error), expected in zip(judged, history.rounds, strict=False):
         np.testing.assert_allclose(
@@ -247,11 +250,22 @@ def test_trees_and_rounds_are_upper_limits():
 
 def test_a_refit_is_one_cascade_with_the_chosen_rounds():
     data = rows("binary", 900)
-    mean = mcgrad(stopping=tu.CrossValidation(4), learning_rate=0.1).fit(data, data["y"])
-    again = mcgrad(stopping=tu.CrossValidation(4, refit=True), learning_rate=0.1).fit(data, data["y"])
-    assert again.history_ == mean.history_
+    given = {"depth": 2, "learning_rate": 0.1, "rounds": 1}  # later rounds start from more trees in the mean
+    mean = mcgrad(stopping=tu.CrossValidation(4), **given).fit(data, data["y"])
+    again = mcgrad(stopping=tu.CrossValidation(4, refit=True), **given).fit(data, data["y"])
+    assert [one.loss for one in again.history_.rounds] == [one.loss for one in mean.history_.rounds]
     assert (mean.model_.map.cascades, again.model_.map.cascades) == (4, 1)
-    assert [one.thetas[0] for one in again.model_.map.rounds] == [one.thetas[0] for one in mean.model_.map.rounds]
+    assert [one.thetas[0] for one in again.model_.map.rounds if not one.is_line] == [
+        one.thetas[0] for one in mean.model_.map.rounds if not one.is_line
+    ]
+
+
+def test_a_mean_of_models_has_half_as_many_trees_again_as_the_best_single_one():
+    data = rows("binary", 900)
+    given = {"depth": 2, "learning_rate": 0.1, "rounds": 1}
+    single = mcgrad(stopping=tu.CrossValidation(4, refit=True), **given).fit(data, data["y"]).history_
+    mean = mcgrad(stopping=tu.CrossValidation(4), **given).fit(data, data["y"]).history_
+    assert mean.rounds[-1].trees == math.ceil(1.5 * single.rounds[-1].trees)
 
 
 def test_too_few_rows_are_rejected():

@@ -90,7 +90,7 @@ def test_the_map_is_one_round_with_factor_one_and_pair_tables(stopping):
     fix = fit(data, stopping=stopping, trees=60, saturation=False)
     found = fix.model_.map
     assert (found.steps, found.link, found.cascades) == (1, "identity", 3 if stopping == tu.CrossValidation(3) else 1)
-    assert found.rounds[0].theta == 1.0
+    assert set(found.rounds[0].thetas) == {1.0}
     assert found.cells > 0
     assert fix.history_.measure == "squared error"
 

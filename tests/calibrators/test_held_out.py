@@ -156,7 +156,7 @@ def test_held_out_scores_are_of_the_best_round():
 def test_a_refit_keeps_the_scores_of_the_folds():
     data = rows()
     plain, again = (
-        mcgrad(stopping=tu.CrossValidation(3, refit=refit), learning_rate=0.3).fit(data, data["y"])
+        mcgrad(stopping=tu.CrossValidation(3, refit=refit), depth=2, learning_rate=0.3).fit(data, data["y"])
         for refit in (False, True)
     )
     np.testing.assert_array_equal(plain.held_out_.p, again.held_out_.p)

@@ -312,7 +312,7 @@ def test_a_checkpoint_with_another_number_of_folds_is_rejected(tmp_path, monkeyp
             made.fit(files, "y")
     blobs = storage.read(path, kind=cascade.CHECKPOINT)
     manifest = json.loads(blobs[cascade.CHECKPOINT_MANIFEST])
-    manifest["rounds"][0]["forests"] *= 2
+    manifest["rounds"][0] |= {"forests": 2 * manifest["rounds"][0]["forests"], "theta": 1.0}
     blobs = {name: 2 * blob for name, blob in blobs.items()} | {cascade.CHECKPOINT_MANIFEST: json.dumps(manifest).encode()}
     storage.write(path, blobs, kind=cascade.CHECKPOINT)
     with pytest.raises(FileError, match="it has another number of folds"):

@@ -117,7 +117,7 @@ def test_a_fit_that_fails_within_a_round_resumes_from_the_round_before(tmp_path)
         if len(seen) > 1 and seen[-2] > trees:  # another round has begun
             raise RuntimeError("the power is gone")
 
-    own = {"trees": 12, "learning_rate": 0.4}
+    own = {"trees": 12, "learning_rate": 0.4, "depth": 2}
     with pytest.raises(RuntimeError, match="power"):
         mcgrad(**own, resume=str(file)).fit_table(table, progress)
     saved = json.loads(storage.read(file, kind=CHECKPOINT)[CHECKPOINT_MANIFEST])
@@ -158,7 +158,8 @@ def test_auto_resumes_the_rounds_of_its_chosen_method(helps, grown, tmp_path):
 
 
 CHANGES = {
-    "learning_rate": ({"learning_rate": 0.3}, None, "learning_rate \\(0.4 there, 0.3 here\\)"),
+    "learning_rate": ({"learning_rate": 0.25}, None, "learning_rate \\(0.3 there, 0.25 here\\)"),
+    "depth": ({"depth": 2}, None, 'depth \\("auto" there, 2 here\\)'),
     "bins": ({"bins": 20}, None, "bins \\(63 there, 20 here\\)"),
     "seed": ({"random_state": 1}, None, "seed \\(0 there, 1 here\\)"),
     "folds": ({"stopping": tu.CrossValidation(4, patience=9)}, None, "stopping"),
@@ -254,7 +255,7 @@ def test_a_forged_file_is_rejected_and_nothing_in_it_is_executed(grown, tmp_path
     for rounds, message in (
         ([one | {"trees": 10**30} for one in manifest["rounds"]], "too many trees"),
         (short, "cannot read"),
-        ([one | {"forests": one["forests"] * 2} for one in manifest["rounds"]], "longer than the stored arrays"),
+        (manifest["rounds"] * 2, "longer than the stored arrays"),
     ):
         storage.write(
             file, parts | {CHECKPOINT_MANIFEST: json.dumps(manifest | {"rounds": rounds}).encode()}, kind=CHECKPOINT

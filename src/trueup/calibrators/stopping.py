@@ -375,10 +375,11 @@ def choose_rounds(
     requested only while the search goes on. The gain of a round is over the best round before it. ``lowest`` chooses the
     lowest loss, significant or not. ``on_improvement`` is called when a round is the best so far, before the next is
     requested. All workers return the same. ``cluster`` has the number of the cluster of each evaluation row. ``is_line``
-    returns whether a round is a line, which a test has found to be needed: it is kept if it lowers the loss.
+    returns whether a round is a line, which a test has found to be needed: it is kept if it lowers the loss, and the search
+    goes on in any case.
     """
     best: FloatArray | None = None
-    chosen, evaluations, errors = 0, [], FIRST_ROUND_ERRORS
+    chosen, evaluations, errors, failed = 0, [], FIRST_ROUND_ERRORS, 0
     for number, current in enumerate(losses):
         loss = weighted_mean(current, weight, communicator)
         if best is None:
@@ -392,12 +393,14 @@ def choose_rounds(
             improved = loss < evaluations[chosen][0] - LOSS_TOLERANCE * abs(evaluations[chosen][0])
         evaluations.append((loss, gain, error))
         if improved:
-            best, chosen = current, number
+            best, chosen, failed = current, number, 0
             errors = AFTER_LINE_ERRORS if line else LATER_ROUND_ERRORS
             if on_improvement is not None:
                 on_improvement()
-        elif number - chosen >= patience:
-            break
+        else:
+            failed += not line
+            if failed >= patience:
+                break
     return chosen, evaluations
 
 

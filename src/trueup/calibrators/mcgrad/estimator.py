@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +13,7 @@ from trueup._validate import MAX_INTEGER, check_integer, check_number
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound, Checkpoint, fingerprint_table
-from trueup.calibrators.mcgrad.grower import CascadeGrower
+from trueup.calibrators.mcgrad.grower import CascadeGrower, is_complete
 from trueup.calibrators.stopping import CrossValidation, History, task_loss
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
@@ -82,7 +81,7 @@ class MCGrad(SegmentCalibrator):
     bins : int
         The maximum number of bins of a numeric feature.
     rounds : int, optional
-        The maximum number of rounds, 10 by default; the exact number if ``stopping`` is None, then 1 by default.
+        The maximum number of rounds of trees, 10 by default; the exact number if ``stopping`` is None, then 1 by default.
     trees : int, optional
         The maximum number of trees of a round, 2,000 by default; the exact number if ``stopping`` is None, then 100 by
         default.
@@ -185,15 +184,15 @@ class MCGrad(SegmentCalibrator):
         grower = CascadeGrower(
             rows, task_loss(table.schema.task), splits, growth, stopping.scale_weights(rows.weight, len(table)),
             Workers(self.threads), progress, capacities=self._capacities(growth, len(table)),
-            line=self.stopping is not None, averaged=self._is_averaged(),
+            max_rounds=self._max_rounds(), line=self.stopping is not None, averaged=self._is_averaged(),
             given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
         )  # fmt: skip
-        evaluated, most, rounds = grower.evaluated_rows, self._max_rounds(), grower.rounds
+        evaluated, rounds = grower.evaluated_rows, grower.rounds
         keeps_scores = self.stopping is not None and table.schema.task == "binary"
         choice = stopping.choose_rounds(
-            itertools.islice(grower.losses(), most + 1),
+            grower.losses(),
             None if rows.weight is None else rows.weight[evaluated],
-            patience=most if self.stopping is None else self.stopping.patience,
+            patience=self._max_rounds() if self.stopping is None else self.stopping.patience,
             on_improvement=grower.keep_best if keeps_scores else None,
             cluster=stopping.cluster_numbers(rows, evaluated),
             is_line=lambda number: rounds[number - 1].is_line,
@@ -216,6 +215,8 @@ class MCGrad(SegmentCalibrator):
         """Return the checkpoint at ``resume``, identified by parameters (not ``rounds``) and ``content`` of the rows."""
         assert self.resume is not None
         identity = {name: value for name, value in asdict(growth).items() if name not in ("threads", "machines")}
+        if self._capacities(growth, MAX_INTEGER):
+            identity |= {"depth": "auto", "leaves": None}
         identity |= {"method": type(self).__name__, "stopping": self._json_parameters()["stopping"], **content}
         return Checkpoint(self.resume, identity)
 
@@ -233,7 +234,7 @@ class MCGrad(SegmentCalibrator):
             chosen, reason = most, f"{stopping.count_rounds(most)} as specified; no rows were held out"
         else:
             end = "the next round did not lower it significantly"
-            if chosen == most:
+            if is_complete(rounds[:chosen], most):
                 end = "stopped at the maximum number of rounds"
             reason = stopping.describe_choice(chosen, evaluations, end)
         trees, thetas = [r.trees for r in rounds], [sum(r.thetas) / len(r.thetas) for r in rounds]

@@ -62,6 +62,7 @@ class CascadeGrower:
     progress: Callable[[int, int], None] | None = None  # called with trees of the round so far and at most
     binned: BinnedDataset | None = None  # the features of the table, if they are binned already
     capacities: Sequence[GrowthParameters] = ()  # simplest first: the first trees choose one, instead of ``growth``
+    max_rounds: int = 1  # rounds of trees; a line before them does not count
     line: bool = False  # whether the first round may be a line
     averaged: bool = False  # whether the models of all splits will be averaged
     rescale: bool = True  # whether a round ends with the best factor theta; if not, theta is 1
@@ -135,14 +136,16 @@ class CascadeGrower:
 
     def losses(self) -> Iterator[FloatArray]:
         """Yield the losses of the evaluated rows: of the base score, then after each round, grown when requested."""
+        given = iter(self.given)
         yield self._evaluate()
-        for round_ in self.given:
-            self._apply_round(round_)
-            yield self._evaluate()
-        while True:
-            self.grow()
-            if self.on_round is not None:
-                self.on_round(self.rounds)
+        while not is_complete(self.rounds, self.max_rounds):
+            round_ = next(given, None)
+            if round_ is not None:
+                self._apply_round(round_)
+            else:
+                self.grow()
+                if self.on_round is not None:
+                    self.on_round(self.rounds)
             yield self._evaluate()
 
     def _evaluate(self) -> FloatArray:
@@ -497,6 +500,11 @@ class _TreeSearch:
             if self.seen - self.best >= self.growth.patience:
                 return True
         return self.seen >= self.growth.trees
+
+
+def is_complete(rounds: Sequence[CascadeRound], most: int) -> bool:
+    """Return whether there are ``most`` rounds of trees."""
+    return sum(not round_.is_line for round_ in rounds) >= most
 
 
 def _sampled(rows: IntArray, sample: BoolArray | None) -> IntArray:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LINE_L2 = 1.0  # of the distance to slope 1 and intercept 0, for probabilities: outcomes may all be 0 or 1
 MAX_STEPS = 50
 TOLERANCE = 1e-10  # of a step, in parameters
+ROUNDING = 1e-13  # of a loss, relative to it: close to the minimum it need not fall
 
 
 class Line(NamedTuple):
@@ -126,7 +127,7 @@ def _minimise(
             moved = line - step
             moved[0] = min(max(moved[0], FACTOR_BOUNDS[0]), FACTOR_BOUNDS[1])
             after = penalised(moved)
-            if after.loss <= sums.loss:
+            if after.loss <= sums.loss + ROUNDING * abs(sums.loss):
                 break
             step = step / 4
         else:

@@ -18,7 +18,7 @@ import numpy as np
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult
 from trueup.calibrators.mcgrad.cascade import CascadeRound, fingerprint_table
-from trueup.calibrators.mcgrad.grower import CascadeGrower
+from trueup.calibrators.mcgrad.grower import CascadeGrower, is_complete
 from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
 from trueup.cluster.files import ScanPartitions
 from trueup.data.columns import engine_of
@@ -31,7 +31,7 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from trueup._types import AnyArray, FloatArray, UInt64Array
+    from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
     from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
@@ -140,7 +140,7 @@ def fit_partitioned(
     checkpoint, rounds = None, []
     if calibrator.resume is not None:
         checkpoint = calibrator._checkpoint(growth, _fingerprint(summary, plan))
-        rounds = list(checkpoint.rounds(_model_count(plan.rule)))[:max_rounds]
+        rounds = list(checkpoint.rounds(_model_count(plan.rule)))
     while True:
         added, chosen, evaluations = partitions.run_workers(partial(_fit_round, plan=plan, rounds=tuple(rounds)))
         if added is None:
@@ -149,7 +149,7 @@ def fit_partitioned(
         rounds.append(added)
         if checkpoint is not None:
             checkpoint.keep(rounds)
-        if len(rounds) == max_rounds or len(rounds) - chosen >= plan.patience:
+        if is_complete(rounds, max_rounds) or is_complete(rounds[chosen:], plan.patience):
             break
 
     def refit(kept: tuple[CascadeRound, ...]) -> Any:
@@ -210,7 +210,7 @@ def _fit_round(
     """Fit a round after ``rounds`` with all workers; return it, None if not needed, and the pair of `choose_rounds`."""
     grower = _make_grower(table, sizes, communicator, plan, rounds)
     weight = None if grower.table.weight is None else grower.table.weight[grower.evaluated_rows]
-    losses = itertools.islice(grower.losses(), min(len(rounds) + 1, plan.max_rounds) + 1)
+    losses = itertools.islice(grower.losses(), len(rounds) + 2)
     chosen, evaluations = stopping.choose_rounds(
         losses, weight, patience=plan.patience, communicator=communicator,
         cluster=stopping.cluster_buckets(grower.table, grower.evaluated_rows),
@@ -253,7 +253,7 @@ def _make_grower(
         stopping.scale_weights(joined.weight, len(table), communicator),
         Workers(plan.threads or communicator.threads), plan.progress, communicator=communicator,
         capacities=plan.capacities, line=plan.rule is not None or plan.validation is not None, averaged=plan.averaged,
-        given=rounds, sample=plan.sample,
+        max_rounds=plan.max_rounds, given=rounds, sample=plan.sample,
     )  # fmt: skip
 
 
@@ -266,10 +266,12 @@ class ConcatenatedColumn:
     def __len__(self) -> int:
         return len(self._first) + len(self._second)
 
-    def __getitem__(self, rows: slice) -> AnyArray:
-        """Return the consecutive rows of a slice as one array."""
-        start, stop, _ = rows.indices(len(self))
+    def __getitem__(self, rows: slice | IntArray) -> AnyArray:
+        """Return the consecutive rows of a slice, or the rows of an array of indices, all of one column, as one array."""
         own = len(self._first)
+        if not isinstance(rows, slice):
+            return self._first[rows] if not len(rows) or rows.max() < own else self._second[rows - own]
+        start, stop, _ = rows.indices(len(self))
         return np.concatenate([self._first[start:stop], self._second[max(start - own, 0) : max(stop - own, 0)]])
 
 
