@@ -121,7 +121,7 @@ def test_an_interrupted_fit_is_resumed(workdir, capsys, monkeypatch):
     code, _, err = call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds", "--verbose")
     assert code == 0
     assert "continuing from the finished rounds in fit.rounds" in err
-    assert begun == [0, 1, 1]
+    assert begun == [0, 1, 1, 2]  # a line; trees, interrupted; trees again; a round that is not kept
     assert not (workdir / "fit.rounds").exists()
     frame = pl.read_parquet("rows.parquet")
     expected, result = (tu.load(name).predict(frame).tobytes() for name in ("whole.trueup", "o.trueup"))
@@ -151,13 +151,13 @@ def test_a_full_disk_is_an_error_and_leaves_all_files_unchanged(workdir):
 INTERRUPTED = """
 import os, sys
 from trueup.cli import main
-from trueup.calibrators.mcgrad import estimator
+from trueup.calibrators.mcgrad import grower
 
-class TreeGrower(estimator.TreeGrower):
+class TreeGrower(grower.TreeGrower):
     def grow(self, trees):
         os.write(1, b"tree\\n")  # at once, whichever thread it is
         return super().grow(trees)
-estimator.TreeGrower = TreeGrower
+grower.TreeGrower = TreeGrower
 words = ["fit", "many.parquet", "--outcome", "y", "--prediction", "p", "-o", "o.trueup", "--memory", "1GB", "--spill", "spill"]
 sys.exit(main(words))
 """

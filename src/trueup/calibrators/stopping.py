@@ -405,12 +405,16 @@ def choose_rounds(
 
 
 def describe_choice(
-    chosen: int, evaluations: Sequence[tuple[float, float, float]], end: str, unchanged: str = "scores are left unchanged"
-) -> str:
-    """Return a choice as text: rounds, held-out loss, why the search ended (``end``); ``unchanged`` if none is chosen."""
+    chosen: int, evaluations: Sequence[tuple[float, float, float]], end: str, unchanged: str = "scores are left unchanged",
+    *, line: bool = False,
+) -> str:  # fmt: skip
+    """Return a choice as text: rounds, held-out loss, why the search ended (``end``); ``unchanged`` if none is chosen.
+
+    ``line`` says that the first round is a line.
+    """
     if not chosen:
         return f"no round lowered the held-out loss significantly; {unchanged}"
-    return f"{count_rounds(chosen)}: {describe_gain(chosen, evaluations)}; {end}"
+    return f"{count_rounds(chosen, line=line)}: {describe_gain(chosen, evaluations)}; {end}"
 
 
 def describe_gain(chosen: int, evaluations: Sequence[tuple[float, float, float]], measure: str = "held-out loss") -> str:
@@ -449,8 +453,10 @@ def shrink_gain(gain: float, error: float, threshold: float) -> float:
     return low * error
 
 
-def count_rounds(count: int) -> str:
-    """Return a number of rounds as text: "1 round", "2 rounds"."""
+def count_rounds(count: int, *, line: bool = False) -> str:
+    """Return a number of rounds as text: "1 round", "2 rounds", "a line and 1 round" if the first of two is a ``line``."""
+    if line:
+        return f"a line and {count_rounds(count - 1)}" if count > 1 else "a line"
     return f"{count} round{'' if count == 1 else 's'}"
 
 

@@ -304,7 +304,7 @@ examples:
                 "--method",
                 Use("--by", "one curve of the score per group, shrunk towards the pooled curve; with lore, rows of the "
                     "same group are the similar rows"),
-                "--cross-validate", Use("--depth", "here a tree or a patch (mcgrad: chosen on held-out rows)"), "--monotone", "--seed",
+                "--cross-validate", Use("--depth", "here a tree or a patch"), "--monotone", "--seed",
             ),
             "output": (
                 Use("--output", "the model, such as model.trueup", needed=True), "--held-out", "--json", "--threads",

@@ -187,7 +187,8 @@ class Cascade(Map):
     def describe(self) -> str:
         """Return the numbers of rounds, trees and table cells as text."""
         tables = f"{self.cells:,} table cells" if self.cells or not self.trees else "traversed"
-        return f"{count_rounds(self.steps)} ({self.trees:,} trees, {tables})"
+        rounds = count_rounds(self.steps, line=bool(self.rounds) and self.rounds[0].is_line)
+        return f"{rounds} ({self.trees:,} trees, {tables})"
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Explain the change of one row: follow it down every tree, and sum leaf values per set of tested features.

@@ -42,9 +42,9 @@ MAX_LEAVES = MAX_BINS = 4096
 class MCGrad(SegmentCalibrator):
     """Calibrate predictions on every segment: boosted trees over the features and the prediction itself.
 
-    The first round is a line (slope and intercept) if a test shows that scores need one. Each further round fits trees to the
-    residuals of the score before it, with that score among the features, and is kept only if it lowers the loss of held-out
-    rows significantly; if no round is kept, scores are left unchanged.
+    The first round is a line (slope and intercept) if a test shows that scores need one. Each further round fits trees to
+    the residuals of the score before it, with that score among the features, and is kept only if it lowers the loss of
+    held-out rows significantly; if no round is kept, scores are left unchanged.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ class MCGrad(SegmentCalibrator):
     depth : "auto", int or None
         The maximum depth of a tree. By default the fit compares tables (depth 2) and trees of 8 to 128 leaves on held-out
         rows, and takes the simplest that is as good as the best within half a standard error; ``history_.capacities`` has
-        the comparison. With 2, trees collapse into tables of feature pairs: the time to score a row does not depend on their
-        number. With None, trees are limited by ``leaves`` alone.
+        the comparison. With 2, trees collapse into tables of feature pairs: the time to score a row does not depend on
+        their number. With None, trees are limited by ``leaves`` alone.
     leaves : int, optional
         The maximum number of leaves of a tree, which the fit then does not choose; by default ``2 ** depth``, or 5 if depth
         is None.
@@ -93,8 +93,8 @@ class MCGrad(SegmentCalibrator):
         or -1, such as ``{"age": 1, "p": 1}``, makes the correction rise or fall with numeric features. Not for several
         classes.
     lightgbm : mapping, optional
-        Further parameters of LightGBM's trees, such as ``{"extra_trees": True}``. A name that LightGBM does not have, and one
-        that a parameter of this class sets, is an error.
+        Further parameters of LightGBM's trees, such as ``{"extra_trees": True}``. A name that LightGBM does not have, and
+        one that a parameter of this class sets, is an error.
     categorical : column names
         Numeric columns to be treated as categories.
     classes : sequence, optional
@@ -236,7 +236,7 @@ class MCGrad(SegmentCalibrator):
             end = "the next round did not lower it significantly"
             if is_complete(rounds[:chosen], most):
                 end = "stopped at the maximum number of rounds"
-            reason = stopping.describe_choice(chosen, evaluations, end)
+            reason = stopping.describe_choice(chosen, evaluations, end, line=bool(rounds) and rounds[0].is_line)
         trees, thetas = [r.trees for r in rounds], [sum(r.thetas) / len(r.thetas) for r in rounds]
         evaluated_on = stopping.evaluation_rows(self.stopping)
         history = History.of(evaluations, chosen, reason, evaluated_on, loss.measure, trees, thetas)
