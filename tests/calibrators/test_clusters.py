@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import ndtr
 
 import trueup as tu
 from partitioned import run_threads
@@ -17,6 +18,7 @@ from trueup.calibrators.crossfit import divide_rows, read_clusters
 from trueup.data import chunks
 from trueup.data.folds import assign_clusters, assign_clusters_by_hash, hash_numbers, hash_texts, text_hash_sql
 from trueup.data.frame import read
+from trueup.errors import ClusterWarning
 
 SMALL = {"rounds": 2, "trees": 5}
 CALIBRATORS = {
@@ -247,3 +249,24 @@ def test_sums_over_buckets_of_clusters_estimate_the_same_variance():
     assert bucketed[0] == pytest.approx(exact[0])
     # The relative standard deviation of a standard error from 4,096 squares is 1 / sqrt(2 * 4096).
     assert bucketed[1] == pytest.approx(exact[1], rel=4 / math.sqrt(2 * stopping.CLUSTER_BUCKETS))
+
+
+def rows_of_patients(correlation, patients=400, size=5):
+    """Return calibrated rows of patients, who have all features in common, with correlated outcomes."""
+    random = np.random.default_rng(1)
+    of_row = np.repeat(np.arange(patients), size)
+    p = random.uniform(0.1, 0.9, patients)[of_row]
+    own, shared = random.normal(size=len(of_row)), random.normal(size=patients)[of_row]
+    latent = np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * own
+    features = {f"x{at}": random.normal(size=patients)[of_row] for at in range(3)}
+    return {**features, "p": p, "y": (ndtr(latent) < p).astype(float), "patient": of_row}
+
+
+def test_rows_that_share_all_features_and_much_of_their_errors_are_named_in_a_warning():
+    data, fix = rows_of_patients(0.5), tu.MCGrad("p", ["x0", "x1", "x2"], trees=3, threads=1)
+    with pytest.warns(ClusterWarning, match="2,000 rows share all their features with other rows") as caught:
+        fix.fit(data, "y")
+    assert caught[0].filename == __file__
+    fix.fit(data, "y", cluster="patient")
+    independent = rows_of_patients(0.0)
+    fix.fit(independent, "y")

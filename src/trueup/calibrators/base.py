@@ -18,6 +18,7 @@ from trueup.calibrators.explain import Explanation, RowExplanation, find_correct
 from trueup.calibrators.model import FitRecord, Map, Model
 from trueup.calibrators.stopping import CrossValidation, HeldOut, History, Holdout, Split, Stopping, Validation, task_loss
 from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
+from trueup.data.clusters import warn_of_shared_features
 from trueup.data.columns import engine_of
 from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.data.table import remember_cross_fitted
@@ -97,6 +98,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
         """Fit on a Table, as `fit` does on a frame; ``progress(done, most)`` may be called with the number of steps."""
+        if table.cluster is None:
+            warn_of_shared_features(table, stacklevel=4)
         result = self._fit_map(table, progress)
         self._set_model(table, result, len(table))
         if result.on_success is not None:
