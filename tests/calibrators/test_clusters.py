@@ -252,21 +252,20 @@ def test_sums_over_buckets_of_clusters_estimate_the_same_variance():
 
 
 def rows_of_patients(correlation, patients=400, size=5):
-    """Return calibrated rows of patients, who have all features in common, with correlated outcomes."""
+    """Return calibrated rows with correlated outcomes, and the patient of each; rows of one have the same features."""
     random = np.random.default_rng(1)
     of_row = np.repeat(np.arange(patients), size)
     p = random.uniform(0.1, 0.9, patients)[of_row]
     own, shared = random.normal(size=len(of_row)), random.normal(size=patients)[of_row]
     latent = np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * own
     features = {f"x{at}": random.normal(size=patients)[of_row] for at in range(3)}
-    return {**features, "p": p, "y": (ndtr(latent) < p).astype(float), "patient": of_row}
+    return {**features, "p": p, "y": (ndtr(latent) < p).astype(float)}, of_row
 
 
 def test_rows_that_share_all_features_and_much_of_their_errors_are_named_in_a_warning():
-    data, fix = rows_of_patients(0.5), tu.MCGrad("p", ["x0", "x1", "x2"], trees=3, threads=1)
+    (data, patient), fix = rows_of_patients(0.5), tu.MCGrad("p", ["x0", "x1", "x2"], trees=3, threads=1)
     with pytest.warns(ClusterWarning, match="2,000 rows share all their features with other rows") as caught:
         fix.fit(data, "y")
     assert caught[0].filename == __file__
-    fix.fit(data, "y", cluster="patient")
-    independent = rows_of_patients(0.0)
-    fix.fit(independent, "y")
+    fix.fit(data, "y", cluster=patient)
+    fix.fit(rows_of_patients(0.0)[0], "y")

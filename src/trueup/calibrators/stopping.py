@@ -368,6 +368,7 @@ def choose_rounds(
     communicator: Communicator = SINGLE_PROCESS,
     cluster: IntArray | None = None,
     is_line: Callable[[int], bool] | None = None,
+    errors: float = FIRST_ROUND_ERRORS,
 ) -> tuple[int, list[tuple[float, float, float]]]:
     """Return the last round that lowered the loss significantly (0: none), and (loss, gain, standard error) per round.
 
@@ -376,10 +377,10 @@ def choose_rounds(
     lowest loss, significant or not. ``on_improvement`` is called when a round is the best so far, before the next is
     requested. All workers return the same. ``cluster`` has the number of the cluster of each evaluation row. ``is_line``
     returns whether a round is a line, which a test has found to be needed: it is kept if it lowers the loss, and the search
-    goes on in any case.
+    goes on in any case. ``errors`` is the number of standard errors that the first round must gain.
     """
     best: FloatArray | None = None
-    chosen, evaluations, errors, failed = 0, [], FIRST_ROUND_ERRORS, 0
+    chosen, evaluations, failed = 0, [], 0
     for number, current in enumerate(losses):
         loss = weighted_mean(current, weight, communicator)
         if best is None:

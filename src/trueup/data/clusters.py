@@ -81,10 +81,11 @@ def warn_of_shared_features(table: Table, stacklevel: int) -> None:
     if not table.columns or table.prediction.ndim > 1:
         return
     keys, codes, counts = np.unique(hash_numbers(list(table.columns.values())), return_inverse=True, return_counts=True)
-    if len(keys) < MIN_IDENTIFIERS or len(keys) > len(codes) - MIN_NAMED or len(codes) >= MAX_MEAN_ROWS * len(keys):
+    if len(keys) < MIN_IDENTIFIERS or len(keys) == len(codes) or len(codes) >= MAX_MEAN_ROWS * len(keys):
         return
     correlation, sigmas = within_correlation(_standardise(table.y, table.prediction), codes, len(keys))
-    if correlation < MIN_SHARED_CORRELATION or sigmas < MIN_SIGMAS:
+    design = _design_effect(correlation, counts)
+    if correlation < MIN_SHARED_CORRELATION or sigmas < MIN_SIGMAS or design < MIN_DESIGN_EFFECT:
         return
     shared = int(counts[counts > 1].sum())
     warnings.warn(
@@ -135,8 +136,13 @@ def _find_dependence(name: str, column: AnyArray, residuals: FloatArray, every: 
         return None
     estimate, sigmas = within_correlation(residuals[codes >= 0], codes[codes >= 0], len(counts))
     correlation = min(estimate, 1.0)  # an estimate with few pairs may exceed 1
-    design = 1 + correlation * every * float((counts * (counts - 1.0)).sum()) / len(codes)
+    design = _design_effect(correlation * every * counts.sum() / len(codes), counts)
     return Dependence(design, name, correlation) if sigmas >= MIN_SIGMAS and design >= MIN_DESIGN_EFFECT else None
+
+
+def _design_effect(correlation: float, counts: AnyArray) -> float:
+    """Return how many times as large the variance of a sum is, given the rows of each value and their correlation."""
+    return float(1 + correlation * (counts * (counts - 1.0)).sum() / counts.sum())
 
 
 def _warn(found: Iterable[Dependence | None], stacklevel: int) -> None:
