@@ -389,11 +389,11 @@ def level_sets() -> list[str]:
         "",
         *table(["surface", "trees", "rounds", "error", "explained"], maps),
         "",
-        "![C0 by round](pictures/lsboost-c0.png)",
+        "![Surface C0 as LSBoost predicts it after six numbers of rounds, and the true surface](pictures/lsboost-c0.png)",
         "",
         f"C0 after rounds {shown['C0']} with trees of depth 1, and the true surface.",
         "",
-        "![C1 by round](pictures/lsboost-c1.png)",
+        "![Surface C1 as LSBoost predicts it after six numbers of rounds, and the true surface](pictures/lsboost-c1.png)",
         "",
         f"C1 after rounds {shown['C1']}, and the true surface.",
         "",
@@ -608,14 +608,21 @@ def cifar() -> list[str]:
             rows,
         ),
         "",
-        *(line for net in found["nets"] for line in (f"![MLCE of {net} by gamma](pictures/local-mlce-{net}.png)", "")),
+        *(
+            line
+            for net in found["nets"]
+            for line in (
+                f"![Largest local calibration error of {net} against the bandwidth gamma](pictures/local-mlce-{net}.png)",
+                "",
+            )
+        ),
         f"Local errors of {land['net']}, gamma {land['gamma']}, two principal components: the best-calibrated bin "
         f"(error {best['error']:.3f}) has local errors up to {best['MLCE']:.3f}, mean {best['mean LCE']:.3f}; "
         f"the worst ({worst['error']:.3f}) up to {worst['MLCE']:.3f}, mean {worst['mean LCE']:.3f}.",
         "",
-        "![Local calibration error over an embedding](pictures/local-landscape.png)",
+        "![Points of an embedding of CIFAR-10 coloured by local calibration error](pictures/local-landscape.png)",
         "",
-        "![Its distribution](pictures/local-cdf.png)",
+        "![Distribution of the local calibration errors of all rows](pictures/local-cdf.png)",
         "",
         "`python bench/cifar.py`",
         "",
