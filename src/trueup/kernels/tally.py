@@ -32,7 +32,8 @@ BINARY_COLUMNS, REAL_COLUMNS = 8, 20
 WITHIN, BETWEEN, COUNT, MEAN, SS, LAST_MEAN, LAST_VAR, FIRST_MEAN, FIRST_VAR, STEPS = range(8, 18)
 NONZERO, EXPECTED_NONZERO = 18, 19
 # Columns of the weight sums: w, w^2 and, for binary outcomes, powers 2, 3 and 4 of w (y - p); columns of the curve sums.
-WEIGHT, WEIGHT2, SQUARES, CUBES, FOURTHS = range(5)
+WEIGHT, WEIGHT2, SQUARES, CUBES, ABSOLUTE_CUBES, FOURTHS = range(6)
+WEIGHT_SUMS = 6
 CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_RESIDUAL2 = range(6)
 
 
@@ -109,6 +110,7 @@ def advance(
             sums[k, WEIGHT2] += a * a
             sums[k, SQUARES] += square
             sums[k, CUBES] += square * e[i]
+            sums[k, ABSOLUTE_CUBES] += square * abs(e[i])
             sums[k, FOURTHS] += square * square
             if ratio != 1.0:
                 b = a / (1.0 + (ratio - 1.0) * (q + e[i] / a))
@@ -231,7 +233,7 @@ def cross_dense(
     """
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
     state = np.zeros((numbers.size + 1, BINARY_COLUMNS if real is None else REAL_COLUMNS))
-    sums = np.zeros((numbers.size + 1, 5))
+    sums = np.zeros((numbers.size + 1, WEIGHT_SUMS))
     if numbers.size > 0:
         if real is None:
             advance(parent, code, width, slot, step, e, p, w, ratio, state, sums)
@@ -578,7 +580,7 @@ class RunningTally:
         self.shape, self.cells, self.real = shape, cells, real
         self.rows = np.zeros(len(cells), np.int64)
         self.state = np.zeros((len(cells), REAL_COLUMNS if real else BINARY_COLUMNS))
-        self.weights = np.zeros((len(cells), 5))
+        self.weights = np.zeros((len(cells), WEIGHT_SUMS))
 
     def advance(self, rows: SortedRows, parent: Int32Array, code: Int32Array, *, count: bool = True) -> None:
         """Add the rows of the next chunk to the state, and to the row counts if ``count``."""
