@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 ROWS_PER_BIN, MAX_BINS = 150, 30
 MIN_NONZERO = 10  # outcomes other than zero in a score bin; bins with fewer are merged
+MIN_CELL_NONZERO = 10  # in a level or pair of levels with more zeros than its scores explain; with fewer, it is not tested
 MIN_NONZERO_ROWS = 30  # in all, if most outcomes are zero; with fewer, nothing is testable
-MIN_SEGMENT_NONZERO = 10  # in a segment with mostly zeros, more than its scores explain; with fewer, it is not tested
 # Scores do not explain the zeros where the outcomes other than zero are fewer than expected by this factor, and by these
 # standard errors. Fewer of them by a smaller factor are an error to be found.
 MAX_ZERO_RATIO, Z_ZEROS = 3.0, 2.0
@@ -71,12 +71,14 @@ WHOLE = 1e-6  # a count may differ from a whole number by this much, relative to
 class ZeroCells(NamedTuple):
     """Cells of one combination of columns in which significantly more outcomes are zero than at the same scores elsewhere.
 
-    ``odds`` has (n - k) / (k + 1) for each cell, k of its n outcomes being not zero.
+    ``odds`` has (n - k) / (k + 1) for each cell, k of its n outcomes being not zero; ``few`` is true for cells of mostly
+    zeros in which k is too small for a test.
     """
 
     columns: tuple[int, ...]
     codes: Int32Array
     odds: FloatArray
+    few: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +150,7 @@ class PooledNoise:
         for cells in self.zeros:
             odds = np.append(cells.odds, 0.0)[chunk.segment_of_rows(cells.columns, cells.codes)]
             np.maximum(v, odds * (rows.p * rows.w if len(rows.w) else rows.p) ** 2, out=v)
-        nonzero = None if self.nonzero is None else np.interp(rows.p, self.score, self.nonzero)
-        return replace(chunk, rows=replace(rows, v=v, k3=self.skewness * v * np.sqrt(v), nonzero=nonzero))
+        return replace(chunk, rows=replace(rows, v=v, k3=self.skewness * v * np.sqrt(v)))
 
     def remarks(self) -> list[str]:
         """Return remarks on the noise: none."""
@@ -164,8 +165,8 @@ class PooledNoise:
 
         It is NaN where the noise is not known.
         """
-        unknown = self.few_nonzero(tally) | bool(self.reason)
-        return np.where(unknown, np.nan, np.sqrt(np.fmax(tally.state[:, sums.VARIANCE], difference_variance(tally))))
+        scale = np.sqrt(np.fmax(tally.state[:, sums.VARIANCE], difference_variance(tally)))
+        return np.full(len(tally), np.nan) if self.reason else scale
 
     def pvalues(self, tally: Tally) -> FloatArray:
         """Return the p-value of each segment: the larger of the default one with V and K3 of the model, and F(x sqrt(h/D)).
@@ -194,17 +195,13 @@ class PooledNoise:
         return np.asarray(tally.state[:, sums.SKEW] * factor)
 
     def allowance(self, tally: Tally) -> FloatArray:
-        """Return h = max(1, observed / expected)^slope of each segment whose differences rise: the excess of its noise.
-
-        It is 1 where the scores do not explain the zeros: the slope is then not that of the segment.
-        """
-        unlike = unexplained_zeros(tally.state[:, sums.NONZERO], tally.state[:, sums.EXPECTED_NONZERO])
+        """Return h = max(1, observed / expected)^slope of each segment whose differences rise: the excess of its noise."""
         return tally.rise_ratio**self.slope
 
-    def few_nonzero(self, tally: Tally) -> BoolArray:
-        """Return which segments have mostly zeros, more than the scores explain, and too few other outcomes for a test."""
-        nonzero, expected = tally.state[:, sums.NONZERO], tally.state[:, sums.EXPECTED_NONZERO]
-        return np.zeros(len(tally), bool)
+    def few_nonzero(self, columns: tuple[int, ...], codes: Int32Array) -> BoolArray:
+        """Return which segments of a combination have unexplained zeros and too few other outcomes for a test."""
+        few = {tuple(code) for cells in self.zeros if cells.columns == columns for code in cells.codes[cells.few].tolist()}
+        return np.array([tuple(code) in few for code in codes.tolist()], bool) if few else np.zeros(len(codes), bool)
 
     def detectable(self, tally: Tally, level: float) -> FloatArray:
         """Return the smallest range whose p-value is at most ``level``, in the direction of the skewness."""
@@ -253,10 +250,6 @@ class FamilyNoise:
     def allowance(self, tally: Tally) -> FloatArray:
         """Return max(1, observed / expected)^power of each segment whose differences rise: the excess of its noise."""
         return tally.rise_ratio**self.power
-
-    def few_nonzero(self, tally: Tally) -> BoolArray:
-        """Return which segments have too few outcomes other than zero: none, since the variance of zeros is known."""
-        return np.zeros(len(tally), bool)
 
     def deviation(self, tally: Tally) -> FloatArray:
         """Return sd(sum w (y - p)) of each segment."""
@@ -414,7 +407,7 @@ def difference_variance(tally: Tally) -> FloatArray:
 
 
 def fit_pooled_noise(rows: AuditRows, grid: SegmentGrid) -> PooledNoise:
-    """Estimate the noise of real outcomes in three passes over the rows (`partitions.NOISE_PASSES`)."""
+    """Estimate the noise of real outcomes in four passes over the rows (`partitions.NOISE_PASSES`), three without zeros."""
     ranges = rows.map_reduce(_range_pass, operator.or_)[0]
     first, offsets = 0, {}
     for number in sorted(ranges):
@@ -472,8 +465,9 @@ def _find_zero_cells(noise: PooledNoise, rows: AuditRows, grid: SegmentGrid) -> 
         for combination, (n, nonzero, expected) in zip(batch, by_cell, strict=True):
             cells = np.flatnonzero(unexplained_zeros(nonzero, expected))
             if len(cells):
-                codes = replace(combination, cells=Cells(cells, n[cells])).segments()
-                found.append(ZeroCells(combination.columns, codes, (n - nonzero)[cells] / (nonzero[cells] + 1.0)))
+                codes, n, k = replace(combination, cells=Cells(cells, n[cells])).segments(), n[cells], nonzero[cells]
+                few = k < np.minimum(MIN_CELL_NONZERO, n / 2)
+                found.append(ZeroCells(combination.columns, codes, (n - k) / (k + 1.0), few))
     return tuple(found)
 
 
@@ -568,7 +562,7 @@ def _shape_pass(
 
 
 def _zero_pass(noise: PooledNoise, combinations: Sequence[Combination], partition: ScorePartition) -> list[FloatArray]:
-    """Return by cell of each combination, (3, cells): rows, outcomes other than zero, and those expected at their scores."""
+    """Return (3, cells) for each combination: rows, outcomes other than zero, and those expected at their scores."""
     assert noise.nonzero is not None
     out = [np.zeros((3, math.prod(combination.shape))) for combination in combinations]
     for chunk in partition.chunks:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits.clusters import ClusterEffects, cluster_effects, inflate
+from trueup.audits.dispersion import PooledNoise
 from trueup.audits.materiality import adjusted_ratios, exceeds_tolerance
 from trueup.audits.segments import AuditRows, MemoryRows, ScorePartition, SegmentBlock, SegmentFamily, SortedChunk, batches
 from trueup.kernels import tails
@@ -100,7 +101,12 @@ def compute_findings(
         p[:] = effects.pvalues(tally, families[0].noise)
         columns["design_effect"] = effects.design.copy()  # it is sorted in place
     # Segments with too few clusters or non-zero outcomes are in the family, and never rejected.
-    withheld = _withheld_segments(families, effects)
+    withheld = np.zeros(len(p), bool) if effects is None else effects.few
+    if isinstance(families[0].noise, PooledNoise):
+        unknown = np.concatenate([families[0].noise.few_nonzero(block.columns, block.codes) for block in blocks])
+        for name in ("sigma", "ratio_low", "ratio_high", "mde", "size"):
+            columns[name][unknown] = np.nan
+        withheld = withheld | unknown
     p[withheld] = 1.0
     p[~testable] = np.nan
     adjusted = np.full(len(p), np.nan)
@@ -189,15 +195,6 @@ def testable_segments(family: SegmentFamily, tally: Tally, min_rows: int) -> Boo
     """Return which segments have weight and at least ``min_rows`` rows (and MIN_REAL_ROWS if outcomes are real)."""
     enough = (tally.rows >= max(min_rows, MIN_REAL_ROWS if tally.real else 1)) & (tally.weight > 0)
     return enough if family.noise is None or not family.noise.reason else np.zeros(len(tally), bool)
-
-
-def _withheld_segments(families: Sequence[SegmentFamily], effects: ClusterEffects | None) -> BoolArray:
-    """Return which segments have too few clusters for a test, or too few real outcomes other than zero."""
-    withheld = np.zeros(sum(map(len, families)), bool) if effects is None else effects.few
-    noise = families[0].noise
-    if noise is None:
-        return withheld
-    return withheld | noise.few_nonzero(concatenate_tallies([block.tally for block in families[0].blocks]))
 
 
 def segment_numbers(

@@ -59,7 +59,7 @@ BYTES_PER_HELD_ROW = 50  # where p-values are refined
 MAX_HELD_ROWS = 20_000_000
 MAX_RESULT_BYTES = 32_000_000  # of one pass over a cluster: the driver may hold 16 results at once
 CLUSTER_PASSES = 4  # over the rows, unless there are many segments: shuffle, tallies, weights, curves
-NOISE_PASSES = 3  # more of them for real outcomes
+NOISE_PASSES = 4  # more of them for real outcomes
 LEAKAGE_ROWS, MAX_LEAKAGE_VALUES = 20_000, 4_000_000  # of the sample on which warnings of leakage are decided
 MAX_OPEN_FILES = 256  # a process may often have no more than 1,024
 

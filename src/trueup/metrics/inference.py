@@ -143,6 +143,7 @@ def bennett_pvalues(span: FloatArray, variance: FloatArray, largest: FloatArray)
 
 OUTCOME_WEIGHTS = 1.1  # ratio from which weights are modelled as depending on the outcome
 LOGIT_WIDTH, LOGIT_LIMIT = 0.25, 10.0  # of the score bins within which weights are compared
+MIN_VARIANCE = 1e-9  # of outcomes or scores in a bin; below, they are equal but for rounding
 EQUAL_LOGS = 0.01  # logarithms of weights that differ by less count as equal
 Z_RATIO, Z_DEPENDENCE = 5.0, 2.5  # standard errors
 BRIDGE = 2.0  # exceeded by a Brownian bridge with probability 0.0007
@@ -154,8 +155,8 @@ class WeightModel:
     """Regressions within score bins that show whether weights depend on the outcome y.
 
     With x = logit p, the outcome is a + b x + d in each bin (``outcome`` has a and b by bin), and the logarithm of the
-    weight is y ln ratio + a + b x + r (``logs`` has a and b by bin): rows of outcome 1 weigh ``ratio`` times as much as rows
-    of outcome 0 with equal scores, 1 within noise. ``squares`` has the sum of d^2 by bin.
+    weight is y ln ratio + a + b x + r (``logs`` has a and b by bin): rows of outcome 1 weigh ``ratio`` times as much as
+    rows of outcome 0 with equal scores, 1 within noise. ``squares`` has the sum of d^2 by bin.
     """
 
     outcome: FloatArray
@@ -168,14 +169,16 @@ class WeightModel:
         """Fit the regressions by least squares; ``sums`` are those of `weight_sums` over all rows."""
         n, x, xx, y, xy, yy, logs, xl, yl, ll = sums.T
         outcome, plain = _regress(n, x, xx, y, xy), _regress(n, x, xx, logs, xl)
-        squares = np.maximum(yy - outcome[0] * y - outcome[1] * xy, 0.0)
+        squares = yy - outcome[0] * y - outcome[1] * xy
+        varies = squares > MIN_VARIANCE * n
+        squares = np.where(varies, squares, 0.0)
         # The residual d is orthogonal to x: sum d l / sum d^2 is the coefficient of y in the regression on y and x.
-        product = yl - outcome[0] * logs - outcome[1] * xl
-        slope = float(product.sum()) / max(float(squares.sum()), np.finfo(float).tiny)
+        product = np.where(varies, yl - outcome[0] * logs - outcome[1] * xl, 0.0)
+        slope = float(product.sum() / squares.sum()) if varies.any() else 0.0
         rest = ll - plain[0] * logs - plain[1] * xl - 2.0 * slope * product + slope**2 * squares
         noise = np.sum(squares * np.maximum(rest / np.maximum(n, 1.0), EQUAL_LOGS**2))
-        is_clear = abs(slope) > math.log(OUTCOME_WEIGHTS) and abs(slope) * squares.sum() > Z_RATIO * math.sqrt(noise)
-        slope = slope if is_clear and squares.sum() > 1e-9 * n.sum() else 0.0
+        if abs(slope) < math.log(OUTCOME_WEIGHTS) or abs(slope) * squares.sum() < Z_RATIO * math.sqrt(noise):
+            slope = 0.0
         return cls(outcome, _regress(n, x, xx, logs - slope * y, xl - slope * xy), math.exp(slope), squares)
 
     def residual_sums(self, rows: SortedRows) -> FloatArray:
@@ -194,7 +197,9 @@ class WeightModel:
         Their mean, spread or skewness may differ between the outcomes, as where only some of the rows were sampled by
         outcome, or by ratios that differ between low and high scores.
         """
-        some = (sums[:, 0] > 0) & (self.squares > 0)
+        some = self.squares > 0
+        if not some.any():
+            return False
         (n, *rest), squares = sums[some].T, self.squares[some]
         for k, covariance, power, power2 in zip(POWERS, rest[::3], rest[1::3], rest[2::3], strict=True):
             variance = np.maximum(power2 / n - (power / n) ** 2, EQUAL_LOGS ** (2 * k))
@@ -208,7 +213,7 @@ class WeightModel:
 
 
 def weight_sums(rows: SortedRows) -> FloatArray:
-    """Return sums over rows by score bin, (bins, 10): rows, x, x^2, y, xy, y^2, l, xl, yl and l^2, x = logit p, l = ln w."""
+    """Return sums over rows by score bin, (bins, 10): 1, x, x^2, y, xy, y^2, l, xl, yl and l^2, x = logit p, l = ln w."""
     place, x, y, logs = _weight_columns(rows)
     return _sum_by_bin(place, [None, x, x * x, y, x * y, y * y, logs, x * logs, y * logs, logs * logs])
 
@@ -231,7 +236,7 @@ def _regress(n: FloatArray, x: FloatArray, xx: FloatArray, y: FloatArray, xy: Fl
     """Return intercept and slope of y on x by bin, (2, bins); the slope is 0 where x does not vary, as in empty bins."""
     n = np.maximum(n, 1.0)
     spread = xx - x * x / n
-    slope = np.where(spread > 1e-9 * n, (xy - x * y / n) / np.maximum(spread, 1e-300), 0.0)
+    slope = np.where(spread > MIN_VARIANCE * n, (xy - x * y / n) / np.maximum(spread, 1e-300), 0.0)
     return np.stack([(y - slope * x) / n, slope])
 
 
