@@ -126,14 +126,18 @@ def _variance_at(score, c, v):
 def zero_odds(y, codes, share):
     """Return (n - k) / (k + 1) of every row, the largest of its levels and pairs of levels with unexplained zeros, else 0.
 
-    k of n outcomes are not zero; ``share`` is the probability of that at the score of each row.
+    k of n outcomes are not zero; ``share`` is the probability of that at the score of each row. All rows, single columns and
+    pairs of columns have equal shares of 5%.
     """
     out = np.zeros(len(y))
-    for columns in [*itertools.combinations(codes, 1), *itertools.combinations(codes, 2)]:
-        for cell in set(zip(*(column.tolist() for column in columns), strict=True)):
+    combinations = [*itertools.combinations(codes, 1), *itertools.combinations(codes, 2)]
+    for columns in combinations:
+        cells = set(zip(*(column.tolist() for column in columns), strict=True))
+        for cell in cells:
             inside = np.all([column == code for column, code in zip(columns, cell, strict=True)], axis=0)
             k, expected = np.sum(y[inside] != 0), share[inside].sum()
-            if 3 * k < expected and expected - k > 2 * math.sqrt(expected):
+            chance = sum(math.exp(-expected + j * math.log(expected) - math.lgamma(j + 1)) for j in range(k + 1))
+            if 3 * k < expected and chance * len(cells) * (1 + len(combinations)) <= 0.05:
                 out[inside] = np.maximum(out[inside], (inside.sum() - k) / (k + 1))
     return out
 

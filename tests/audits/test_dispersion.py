@@ -155,8 +155,10 @@ def test_the_zeros_of_a_level_imply_a_variance():
     assert cells.codes.tolist() == [[1]]
     assert cells.odds.tolist() == [19.0]
     assert cells.few.tolist() == [True]
-    # 40 of 99 are fewer than expected, but more than a third; 1 where 4 are expected is within two standard errors.
-    assert dispersion.unexplained_zeros(np.array([4.0, 40, 1]), np.array([99.0, 99, 4])).tolist() == [True, False, False]
+    # 40 of 99 are fewer than expected, but more than a third; none where 7 are expected has probability exp(-7) = 0.0009.
+    counts = np.array([4.0, 40, 0]), np.array([99.0, 99, 7])
+    assert dispersion.unexplained_zeros(*counts, 50).tolist() == [True, False, True]
+    assert dispersion.unexplained_zeros(*counts, 60).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("weighted", [False, True])

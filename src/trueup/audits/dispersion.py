@@ -48,9 +48,9 @@ ROWS_PER_BIN, MAX_BINS = 150, 30
 MIN_NONZERO = 10  # outcomes other than zero in a score bin; bins with fewer are merged
 MIN_CELL_NONZERO = 10  # in a level or pair of levels with more zeros than its scores explain; with fewer, it is not tested
 MIN_NONZERO_ROWS = 30  # in all, if most outcomes are zero; with fewer, nothing is testable
-# Scores do not explain the zeros where the outcomes other than zero are fewer than expected by this factor, and by these
-# standard errors. Fewer of them by a smaller factor are an error to be found.
-MAX_ZERO_RATIO, Z_ZEROS = 3.0, 2.0
+# Scores do not explain the zeros where the outcomes other than zero are fewer than expected by this factor, significantly
+# so at this level over all cells. Fewer of them by a smaller factor are an error to be found.
+MAX_ZERO_RATIO, ZERO_LEVEL = 3.0, 0.05
 SMALL_SAMPLE = 10.0  # the skewness of k outcomes is taken for too low by the factor 1 + SMALL_SAMPLE / sqrt(k)
 MIN_SCALE, MAX_SCALE = 1e-50, 1e50  # of outcomes and predictions: their sixth powers are finite and not 0
 ROWS_PER_COARSE_BIN, MAX_COARSE_BINS = 1000, 8
@@ -390,9 +390,14 @@ def _check_family(family: str, power: float, totals: FamilyTotals) -> None:
         raise DataError(message, hint, parameter="family", settings={"family": "tweedie"})
 
 
-def unexplained_zeros(nonzero: FloatArray, expected: FloatArray) -> BoolArray:
-    """Return where significantly more outcomes are zero than at the same scores elsewhere."""
-    return np.asarray((nonzero * MAX_ZERO_RATIO < expected) & (expected - nonzero > Z_ZEROS * np.sqrt(expected)))
+def unexplained_zeros(nonzero: FloatArray, expected: FloatArray, cells: int) -> BoolArray:
+    """Return where significantly more outcomes are zero than at the same scores elsewhere; ``cells`` are compared in all.
+
+    By the Poisson distribution, whose tail is heavier than that of a sum of 0/1 variables, and Bonferroni's bound.
+    """
+    from scipy.special import pdtr
+
+    return np.asarray((nonzero * MAX_ZERO_RATIO < expected) & (pdtr(nonzero, expected) * cells <= ZERO_LEVEL))
 
 
 def difference_variance(tally: Tally) -> FloatArray:
@@ -463,7 +468,8 @@ def _find_zero_cells(noise: PooledNoise, rows: AuditRows, grid: SegmentGrid) -> 
     for batch in batches(combinations, sizes, min(rows.max_result_bytes, BYTES_PER_CELL * MAX_ZERO_CELLS)):
         by_cell = rows.map_reduce(partial(_zero_pass, noise, batch), _add_arrays)[0]
         for combination, (n, nonzero, expected) in zip(batch, by_cell, strict=True):
-            cells = np.flatnonzero(unexplained_zeros(nonzero, expected))
+            compared = len(combinations) * int(np.count_nonzero(n))  # every combination has an equal share of the level
+            cells = np.flatnonzero(unexplained_zeros(nonzero, expected, compared))
             if len(cells):
                 codes, n, k = replace(combination, cells=Cells(cells, n[cells])).segments(), n[cells], nonzero[cells]
                 few = k < np.minimum(MIN_CELL_NONZERO, n / 2)
