@@ -48,7 +48,7 @@ def test_every_segment_has_the_sums_of_its_rows(case):
         np.testing.assert_allclose(found.weights[at, :2], [weight.sum(), (weight**2).sum()], rtol=1e-12)
         if own is not None:
             e = weight * (y - p)[member]
-            powers = [e**2, e**3, np.abs(e) ** 3, e**4]
+            powers = [e**2, e**3, e**4, np.abs(e) ** 3]
             np.testing.assert_allclose(found.weights[at, 2:], [power.sum() for power in powers], atol=1e-12)
         np.testing.assert_allclose(found.expected[at], np.sum(weight * p[member]), atol=1e-12)
         np.testing.assert_allclose(found.residual[at], np.sum(weight * (y - p)[member]), atol=1e-12)

@@ -30,8 +30,8 @@ BINARY_COLUMNS, REAL_COLUMNS = 8, 18
 # Further columns for real outcomes: sums of squares within and between steps, then the current step (count, mean, sum of
 # squares), the step before it, the first one, and the number of steps.
 WITHIN, BETWEEN, COUNT, MEAN, SS, LAST_MEAN, LAST_VAR, FIRST_MEAN, FIRST_VAR, STEPS = range(8, 18)
-# Columns of the weight sums: w, w^2 and, for binary outcomes, powers 2, 3 and 4 of w (y - p); columns of the curve sums.
-WEIGHT, WEIGHT2, SQUARES, CUBES, ABSOLUTE_CUBES, FOURTHS = range(6)
+# Columns of the weight sums: w, w^2 and, for binary outcomes, u^2, u^3, u^4 and |u|^3, u = w (y - p); of the curve sums.
+WEIGHT, WEIGHT2, SQUARES, CUBES, FOURTHS, ABSOLUTE_CUBES = range(6)
 WEIGHT_SUMS = 6
 CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_RESIDUAL2 = range(6)
 
