@@ -141,6 +141,9 @@ def real_outcomes() -> list[str]:
         [cell["noise"], f"{cell['segments']:.0f}", f"{cell['alarm']:.3f}", f"{cell['own']:.3f}"] for cell in found["cells"]
     ]
     families = [[cell["noise"], f"{cell['segments']:.0f}", f"{cell['alarm']:.3f}"] for cell in found["families"]]
+    zeros = [
+        [cell["where"], f"{cell['rows']:,}", f"{cell['segments']:.0f}", f"{cell['alarm']:.3f}"] for cell in found["zeros"]
+    ]
     planted = [
         [
             noise if family is None else f"{noise}, `family`",
@@ -164,6 +167,13 @@ def real_outcomes() -> list[str]:
         "With a `family` and exposures of 0.02 to 1 as weights; the outcomes of the last two lines are not of the family:",
         "",
         *table(["outcome", "segments", "false alarms"], families),
+        "",
+        "Calibrated predictions of gamma outcomes, but in some rows 99% of the outcomes are zero and 1% a hundred times "
+        "the prediction. Zeros that stand out in levels and pairs of levels raise the variance, and few other outcomes "
+        "there make a segment untestable. Where such rows are hidden within levels and pairs, as in the last three kinds, "
+        "nothing shows that large outcomes, which the rows lack by chance, are possible: then predictions look too high.",
+        "",
+        *table(["rows of mostly zeros", "rows in all", "segments", "false alarms"], zeros),
         "",
         "Planted errors in one group of 250 (80 rows) or one product of 8, 100 repetitions per line. The reference is a "
         "test of that segment alone at its share of alpha: with normal noise by its own variance and Student's t, for "
