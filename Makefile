@@ -2,6 +2,7 @@
 # make test   install what the tests need and run every check
 # make slow   repeat the random experiments of the tests as often as their full tolerance needs
 # make docs   build the documentation into site/; a broken link is an error
+# make gallery  run docs/gallery on real data (TRUEUP_DATA, or ../shared/data): outputs, pictures, reports
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -15,7 +16,7 @@ AXE := axe-core@4.14.0
 # Tests wait for disks and subprocesses: one worker more than cores keeps the cores busy.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1)")
 
-.PHONY: demo test slow lint types layers unit waiting cluster browser axe wheel docs clean
+.PHONY: demo test slow lint types layers unit waiting cluster browser axe wheel docs gallery clean
 
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
@@ -68,6 +69,9 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -b html -q -W --keep-going -j auto -d build/doctrees docs site
 	@echo "wrote site/index.html: open it in a browser"
 
+gallery: $(VENV)/.dev
+	$(BIN)/python bench/screens.py gallery
+
 $(VENV)/.run: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e .
@@ -84,4 +88,4 @@ $(VENV)/.docs: pyproject.toml
 	touch $@ $(VENV)/.run
 
 clean:
-	rm -rf $(VENV) dist build site docs/reference/names .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) dist build site docs/reference/names docs/gallery/reports .pytest_cache .mypy_cache .ruff_cache

@@ -36,7 +36,7 @@ def canvas(panels: int, height: float = 3.4) -> tuple[Figure, Any]:
 def keep(figure: Figure, name: str) -> None:
     path = PICTURES / f"concept-{name}.svg"
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
-        figure.savefig(path, metadata={"Date": None, "Creator": None})
+        figure.savefig(path, metadata={"Date": None, "Creator": None}, dpi=150)
     path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
     print(f"wrote docs/pictures/{path.name}")
 
@@ -124,7 +124,7 @@ def many(random: np.random.Generator) -> None:
     low = value <= 0.05
     place = random.random(len(value))
     for which, colour, label in ((~low, GREY, "above"), (low, ORANGE, "below")):
-        ax.scatter(value[which], place[which], s=9, color=colour, linewidth=0, label=label)
+        ax.scatter(value[which], place[which], s=9, color=colour, linewidth=0, label=label, rasterized=True)
     ax.axvline(0.05, color=INK, linewidth=1, linestyle="--")
     title = f"{len(value) - 1:,} segments and the whole, all calibrated: {low.sum()} have p below 0.05"
     style_axes(ax, title, f"p-value of a segment (after Holm's adjustment: {(adjusted <= 0.05).sum()} below 0.05)", "")
@@ -175,10 +175,14 @@ def noise() -> None:
     keep(figure, "noise")
 
 
-if __name__ == "__main__":
+def main() -> None:
     calibration(np.random.default_rng(0))
     segments(np.random.default_rng(1))
     cumulative(np.random.default_rng(2))
     many(np.random.default_rng(3))
     detectable()
     noise()
+
+
+if __name__ == "__main__":
+    main()

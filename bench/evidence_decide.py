@@ -129,7 +129,8 @@ def curves() -> list[str]:
             rows,
         ),
         "",
-        "![ROC without labels](pictures/roc.png)",
+        "![ROC curve estimated without labels, with limits that hold at all thresholds, and the true curve]"
+        "(pictures/roc.png)",
         "",
         "`python bench/roc.py`",
         "",
@@ -164,7 +165,8 @@ def silence() -> list[str]:
         "",
         f"LoRe minus the best other method at each ratio: {'; '.join(leads)}.",
         "",
-        "![Reward against cost ratio](pictures/abstain.png)",
+        "![Reward of five methods above that of none, against the cost of a wrong answer, for three networks]"
+        "(pictures/abstain.png)",
         "",
         "`python bench/abstain.py`",
         "",

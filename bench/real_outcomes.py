@@ -3,7 +3,8 @@
     python bench/real_outcomes.py [--repetitions 400] [--processes 2]
 
 20,000 rows in 250 groups and three further columns; where 10% of the outcomes are claims, a group has 2 to 14 of them.
-Beside the audit, the test of single columns with the variance of each segment's own rows and Student's t.
+Beside the audit, the test of single columns with the variance of each segment's own rows and Student's t. Then calibrated
+rows of which some have a rare large outcome, 1%, and else zero, among rows that are never zero.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import stdtr
@@ -21,6 +22,9 @@ from scipy.stats import poisson
 
 import trueup as tu
 from common import check, save
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ALPHA = 0.05
 ROWS = 20_000
@@ -47,6 +51,18 @@ MULTIPLIED = {
     "Poisson, mean 0.003": lambda random, mean: random.poisson(0.003 * mean) / 0.003,
     "negative binomial, mean 0.2": lambda random, mean: random.poisson(0.2 * mean * random.gamma(0.5, 2, len(mean))) / 0.2,
 }
+# Rows of mostly zeros, by columns a, b and c of 20, 4 and 3 levels, the prediction p and a random number u.
+ZEROS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "one of 20 levels": lambda rows: rows["a"] == 0,
+    "ten of 20 levels": lambda rows: rows["a"] < 10,
+    "a pair of levels": lambda rows: (rows["a"] == 0) & (rows["b"] == 0),
+    "five pairs of levels": lambda rows: (rows["a"] % 4 == 0) & (rows["b"] == 0),
+    "low predictions in one of 20 levels": lambda rows: (rows["a"] == 0) & (rows["p"] < 0.6),
+    "a combination of three levels": lambda rows: (rows["a"] == 0) & (rows["b"] == 0) & (rows["c"] == 0),
+    "5% of all rows, at random": lambda rows: rows["u"] < 0.05,
+}
+ZERO_ROWS = (4000, 20_000)
+CLAIMED = 0.01  # share of rows of mostly zeros that are not
 WEIGHTED = ("normal", "gamma, shape 2", "claims, 10% not zero")
 # Family, and outcomes per unit of exposure; the last two are not of the family.
 FAMILIES = {
@@ -130,6 +146,19 @@ def false_alarm(noise: str, weighted: bool, seed: int) -> dict[str, float]:
     return {"alarm": audit.miscalibrated, "own": own, "segments": audit.tested}
 
 
+def alarm_with_zeros(where: str, rows: int, seed: int) -> dict[str, float]:
+    """Audit calibrated predictions of gamma outcomes, some of which are instead zero with probability 1 - CLAIMED."""
+    random = np.random.default_rng([seed, 2])
+    data = {name: random.integers(0, levels, rows) for name, levels in (("a", 20), ("b", 4), ("c", 3))}
+    data |= {"p": random.lognormal(0, 0.6, rows), "u": random.random(rows)}
+    p, inside = data["p"], ZEROS[where](data)
+    claims = np.where(random.random(rows) < CLAIMED, p / CLAIMED, 0.0)
+    data["y"] = np.where(inside, claims, p * random.gamma(4, 0.25, rows))
+    roles = {"outcome": "y", "prediction": "p", "task": "regression", "by": [*"abc"], "categorical": [*"abc"]}
+    audit = tu.audit(data, **roles, threads=1)
+    return {"alarm": audit.miscalibrated, "segments": audit.tested}
+
+
 def planted(noise: str, family: str | None, column: str, factor: float, seed: int) -> dict[str, float]:
     """Look for an error of one level; the reference is valid for that noise, and knows segment and (Poisson) direction."""
     data = simulate(noise, seed, column=column, factor=factor)
@@ -153,7 +182,7 @@ def main() -> None:
     given = parser.parse_args()
     bar = ALPHA + 2 * math.sqrt(ALPHA * (1 - ALPHA) / given.repetitions)
     cells = [(noise, False) for noise in (*ADDED, *MULTIPLIED)] + [(noise, True) for noise in WEIGHTED]
-    figures: dict[str, Any] = {"repetitions": given.repetitions, "cells": [], "families": [], "planted": []}
+    figures: dict[str, Any] = {"repetitions": given.repetitions, "cells": [], "families": [], "zeros": [], "planted": []}
     with ProcessPoolExecutor(given.processes) as pool:
 
         def mean(work: Any, repetitions: int) -> dict[str, float]:
@@ -167,6 +196,10 @@ def main() -> None:
                 del found["own"]
             held = check(f"{name} (own variance {found.get('own', math.nan):.2f})", found["alarm"], bar, at_most=True)
             figures["families" if noise in FAMILIES else "cells"].append({"noise": name, **found, "check": held})
+        for where, rows in ((where, rows) for where in ZEROS for rows in ZERO_ROWS):
+            found = mean(partial(alarm_with_zeros, where, rows), given.repetitions)
+            print(where, rows, found)
+            figures["zeros"].append({"where": where, "rows": rows, **found})
         for case in PLANTED:
             found = mean(partial(planted, *case), 100)
             has_reference = case[0] == "normal" or case[1] == "poisson"

@@ -2,6 +2,7 @@
 
 import re
 from importlib.metadata import version as version_of
+from pathlib import Path
 
 project = "trueup"
 author = "the trueup authors"
@@ -74,9 +75,24 @@ def no_last_line(_app, _name, source):
     source[0] = re.sub(r"\n\n```$", "\n```", source[0], flags=re.MULTILINE)
 
 
+def link_reports(app, name, source):
+    """Link to the reports of the gallery if `make gallery` has written them."""
+    here = Path(app.srcdir, name).parent
+    source[0] = re.sub(
+        r"\[([^\]]+)\]\((reports/\w+\.html)\)", lambda link: link[0] if (here / link[2]).exists() else link[1], source[0]
+    )
+
+
+def open_reports(_app, _name, _template, context, _doctree):
+    """Open reports in the browser rather than saving them."""
+    context["body"] = context.get("body", "").replace(' download=""', "")
+
+
 def setup(app):
     """Tell Sphinx."""
     app.connect("source-read", no_last_line)
+    app.connect("source-read", link_reports)
+    app.connect("html-page-context", open_reports)
     app.connect("autodoc-skip-member", not_ours)
     app.connect("autodoc-process-docstring", plain_bars, priority=400)  # before napoleon makes fields of it
     app.connect("autodoc-process-docstring", keep_sentence, priority=450)

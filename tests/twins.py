@@ -62,31 +62,43 @@ def observed_cumulants(y, p, w, everything):
 
     ``everything`` has the residuals w (y - p) of all rows.
     """
-    u, c = w * (y - p), path(y, p, w)
-    jump = np.sum(everything**3) / np.sum(everything**2)
-    size = (np.sum(u**3) + jump**3) / (np.sum(u**2) + jump**2)
-    rises = np.argmin(c) < np.argmax(c)
-    v = np.sum(u**2) / (max(1.0, np.sum(w * y) / np.sum(w * p)) if rises else 1.0)
-    v += max(0.0, -size if rises else size) * span(y, p, w)
-    return v, size * v
+    u, c, x = w * (y - p), path(y, p, w), span(y, p, w)
+    square = np.sum(u**2)
+    up, down = (max(np.sum(np.maximum(sign * own, 0) ** 3) / np.sum(own**2) for own in (u, everything)) for sign in (1, -1))
+    if np.argmin(c) > np.argmax(c):
+        return square + up * x, -down * (square + up * x)
+    v = max(square / max(1.0, np.sum(w * y) / np.sum(w * p)), square - up * x) + down * x
+    return v, up * v
 
 
-def weight_ratio(y, p, w):
-    """Slope of ln w on y within score bins, by least squares, and the three statistics of other dependence."""
-    x, logs = np.log(p / (1 - p)), np.log(w)
-    bins = [np.floor((x + 10) / 0.25) == b for b in range(81)]
-    rest, noise = np.zeros(len(y)), np.zeros((2, len(y)))
-    for b in (b for b in bins if b.sum() > 2):
-        design = np.column_stack([np.ones(b.sum()), x[b]])
-        rest[b] = y[b] - design @ np.linalg.lstsq(design, y[b], rcond=None)[0]
-    slope = np.sum(rest * logs) / np.sum(rest**2)
-    r = logs - slope * y
-    for b in (b for b in bins if b.any()):
-        r[b] -= r[b].mean()
-        noise[0, b], noise[1, b] = max(np.mean(r[b] ** 2), 1e-4), max(np.var(r[b] ** 2), 1e-8)
-    error = np.sqrt(np.sum(rest**2 * noise, axis=1))
-    drift = np.cumsum([np.sum((rest * (logs - slope * rest))[b]) for b in bins])
-    return slope, np.sum(rest * logs) / error[0], np.abs(drift).max() / error[0], np.sum(rest * r**2) / error[1]
+def weight_model(y, p, w):
+    """Return the slope of ln w on y within score bins, 0 unless clear, then three z values and a drift of the residuals.
+
+    The z values are of the covariances of y with powers 1 to 3 of the residuals; the drift is that of the first over the
+    bins.
+    """
+    x = np.log(p / (1 - p))
+    bins = [b for b in (np.floor((x + 10) / 0.25) == number for number in range(81)) if b.any()]
+
+    def residuals(values):
+        out = np.empty(len(values))
+        for b in bins:
+            design = np.column_stack([np.ones(b.sum()), x[b]])
+            out[b] = values[b] - design @ np.linalg.lstsq(design, values[b], rcond=None)[0]
+        return out
+
+    def standard_error(values, least):
+        return math.sqrt(sum(np.sum(d[b] ** 2) * max(np.var(values[b]), least) for b in bins))
+
+    d, logs = residuals(y), np.log(w)
+    slope = np.sum(d * logs) / np.sum(d**2)
+    z = slope * np.sum(d**2) / standard_error(residuals(logs - slope * y), 1e-4)
+    is_clear = abs(slope) > math.log(1.1) and abs(z) > 5
+    r = residuals(logs - slope * y if is_clear else logs)
+    others = [np.sum(d * r**k) / standard_error(r**k, 1e-4**k) for k in (1, 2, 3)]
+    centred = d * r - d**2 * np.sum(d * r) / np.sum(d**2)
+    drift = np.abs(np.cumsum([centred[b].sum() for b in bins])).max() / standard_error(r, 1e-4)
+    return slope if is_clear else 0.0, others, drift
 
 
 def real_noise(y, p, w=None):
@@ -111,11 +123,31 @@ def _variance_at(score, c, v):
     return np.interp(score, c, v)
 
 
+def zero_odds(y, codes, share):
+    """Return (n - k) / (k + 1) of every row, the largest of its levels and pairs of levels with unexplained zeros, else 0.
+
+    k of n outcomes are not zero; ``share`` is the probability of that at the score of each row. All rows, single columns and
+    pairs of columns have equal shares of 5%.
+    """
+    out = np.zeros(len(y))
+    combinations = [*itertools.combinations(codes, 1), *itertools.combinations(codes, 2)]
+    for columns in combinations:
+        cells = set(zip(*(column.tolist() for column in columns), strict=True))
+        for cell in cells:
+            inside = np.all([column == code for column, code in zip(columns, cell, strict=True)], axis=0)
+            k, expected = np.sum(y[inside] != 0), share[inside].sum()
+            chance = sum(math.exp(-expected + j * math.log(expected) - math.lgamma(j + 1)) for j in range(k + 1))
+            if 3 * k < expected and chance * len(cells) * (1 + len(combinations)) <= 0.05:
+                out[inside] = np.maximum(out[inside], (inside.sum() - k) / (k + 1))
+    return out
+
+
 def pooled_noise(y, p, w, codes, min_rows):
     """Return variance and third cumulant of w (y - p) of every row, and the slope: the definition, row by row.
 
     ``codes`` has the level of every row for each column. Rows are equal-count score bins, merged until each has 10 non-zero
-    outcomes; the variance is linear between the bins; levels that vary more have a factor.
+    outcomes; the variance is linear between the bins; levels that vary more have a factor, and levels and pairs of levels
+    with unexplained zeros at least the variance that these imply.
     """
     order = np.argsort(p, kind="stable")
     y, p, codes = (np.asarray(a)[..., order] for a in (y, p, codes))
@@ -158,9 +190,10 @@ def pooled_noise(y, p, w, codes, min_rows):
                 h = max(1.0, 1 + u.sum() / expected) ** slope if expected > 0 else 1.0
                 error = math.sqrt(max(np.sum(own**2) * (g4 + 2) / own.sum() ** 2, 2 / len(u)))
                 factor[k] = np.maximum(factor[k], q / (own.sum() * h) - error)
+    share = np.interp(p, c, [np.mean(y[g] != 0) for g in groups])
+    own = np.maximum(w**2 * sigma2 * factor, zero_odds(y, codes, share) * (w * p) ** 2)
     variance, third = np.empty(n), np.empty(n)
-    variance[order] = w**2 * sigma2 * factor
-    third[order] = g3 * (w**2 * sigma2 * factor) ** 1.5
+    variance[order], third[order] = own, g3 * own**1.5
     return variance, third, slope
 
 

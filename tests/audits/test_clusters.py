@@ -201,6 +201,23 @@ def test_copies_of_rows_count_once():
         np.testing.assert_allclose(copies[segment].curve.low, plain[segment].curve.low, rtol=0.02)
 
 
+@pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning")
+def test_the_correlation_is_taken_for_1_if_few_clusters_of_the_rarer_outcome_are_expected():
+    # 100 clusters of 10 rows, if all rows of a cluster have the same outcome: 2 or 5 clusters with events are expected.
+    design = {}
+    for p in (0.02, 0.05, 0.95, 0.98):
+        rows = {"y": np.full(1000, float(p > 0.5)), "p": np.full(1000, p), "customer": np.repeat(np.arange(100), 10)}
+        design[p] = tu.audit(rows, **ROLES, cluster="customer").overall.design_effect
+    # The residuals are all p or 1 - p: their correlation is p^2 / (p (1 - p)) for the rarer outcome.
+    common = 1 + 9 * 0.05 / 0.95
+    assert design == {
+        0.02: pytest.approx(10),
+        0.05: pytest.approx(common),
+        0.95: pytest.approx(common),
+        0.98: pytest.approx(10),
+    }
+
+
 def test_neither_the_order_of_rows_nor_the_spelling_of_identifiers_matters():
     rows = clustered_rows(3)
     order = np.random.default_rng(0).permutation(len(rows["y"]))

@@ -10,11 +10,9 @@ import pytest
 import trueup as tu
 import twins
 from trueup.audits import dispersion, text
-from trueup.audits.segments import SegmentBlock
 from trueup.data import chunks
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, DataError
-from trueup.kernels import tally as sums
 
 ROLES = {"outcome": "y", "prediction": "p", "task": "regression"}
 NOISE = {
@@ -39,11 +37,14 @@ def _audit(data, **options):
     return tu.audit(data, **ROLES, categorical=["group", "kind"], **options)
 
 
-@pytest.mark.parametrize("noise", ["gamma", "claims", "normal"])
+@pytest.mark.parametrize("noise", ["gamma", "claims", "normal", "zeros"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_p_values_equal_their_definition(noise, weighted):
     random = np.random.default_rng(1)
-    data = _simulate(random, noise, n=1500, groups=5)
+    data = _simulate(random, "gamma" if noise == "zeros" else noise, n=1500, groups=5)
+    if noise == "zeros":  # in a level and in a combination
+        inside = (data["group"] == 2) | ((data["group"] == 3) & (data["kind"] == 1))
+        data["y"][inside & (random.random(1500) < 0.8)] = 0.0
     more = (data["kind"] == 2) & (data["y"] != 0)
     data["y"] = np.where(more, 3 * data["y"] - 2 * data["p"], data["y"])  # a category that varies more
     w = random.lognormal(0, 0.5, 1500) if weighted else None
@@ -54,6 +55,7 @@ def test_p_values_equal_their_definition(noise, weighted):
     audit = _audit(data, weight="w" if weighted else None)
     v, k3, slope = twins.pooled_noise(data["y"], data["p"], w, [data["group"], data["kind"]], 50)
     assert (slope > 1) == (noise != "normal")
+    assert (len(audit.noise.zeros) == 2) == (noise == "zeros")
     for segment, keep in [
         ("all rows", np.ones(1500, bool)),
         ("kind=2", data["kind"] == 2),
@@ -97,12 +99,12 @@ def test_cumulants_are_standardised_within_bins():
 
 
 def test_a_level_that_varies_more_has_a_factor_and_a_rise_of_its_mean_does_not():
-    # Columns: rows, sum u, sum w p, sum u^2, V, sum of squared variances, non-zeros, those expected, sum of (w p)^2.
+    # Columns: rows, sum u, sum w p, sum u^2, V, sum of squared variances.
     plain, varied, higher, small = (
-        [100, 0, 200, 110, 100, 100, 100, 100, 400],
-        [100, 0, 200, 400, 100, 100, 100, 100, 400],
-        [100, 200, 200, 800, 100, 100, 100, 100, 400],
-        [9, 0, 18, 90, 9, 9, 9, 9, 36],
+        [100, 0, 200, 110, 100, 100],
+        [100, 0, 200, 400, 100, 100],
+        [100, 200, 200, 800, 100, 100],
+        [9, 0, 18, 90, 9, 9],
     )
     factors = dispersion.level_factors(np.array([plain, varied, higher, small], float), 0.0, 2.0, 10)
     # h of the third level is (1 + 200/200)^2 = 4 and Q = 800 - 400: no factor.
@@ -146,15 +148,17 @@ def _with_zeros(random, *, share=0.01, n=4000, rows=1.0):
 
 
 def test_the_zeros_of_a_level_imply_a_variance():
-    # 4 of 99 outcomes are not zero where 99 are expected: q = 5/100, and (w p)^2 has sum 99 * 4.
-    zeros = [99, 0, 198, 99, 99, 99, 4, 99, 396]
-    # 40 of 99 are fewer than expected, but more than a third: no statement on the variance.
-    fewer = [99, 0, 198, 99, 99, 99, 40, 99, 396]
-    # 1 of 99 where 4 are expected is within two standard errors.
-    rare = [99, 0, 198, 99, 99, 99, 1, 4, 396]
-    factors = dispersion.level_factors(np.array([zeros, fewer, rare], float), 0.0, 2.0, 10)
-    assert factors.tolist() == pytest.approx([4 * 0.95 / 0.05, 1.0, 1.0])
-    assert dispersion.unexplained_zeros(np.array([4.0, 40, 1]), np.array([99.0, 99, 4])).tolist() == [True, False, False]
+    # Of 99 outcomes 4 are not zero, where 99 * 304 / 399 = 75 are expected at the same score: odds of (99 - 4) / (4 + 1).
+    y = np.concatenate([np.tile([1.0, 3.0], 150), np.repeat([50.0, 0.0], [4, 95])])
+    audit = tu.audit({"g": np.repeat([*"ab"], [300, 99]), "p": np.full(399, 2.0), "y": y}, **ROLES)
+    (cells,) = audit.noise.zeros
+    assert cells.codes.tolist() == [[1]]
+    assert cells.odds.tolist() == [19.0]
+    assert cells.few.tolist() == [True]
+    # 40 of 99 are fewer than expected, but more than a third; none where 7 are expected has probability exp(-7) = 0.0009.
+    counts = np.array([4.0, 40, 0]), np.array([99.0, 99, 7])
+    assert dispersion.unexplained_zeros(*counts, 50).tolist() == [True, False, True]
+    assert dispersion.unexplained_zeros(*counts, 60).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -185,27 +189,6 @@ def test_non_zero_outcomes_are_counted_in_memory_and_in_files(tmp_path, monkeypa
     error = tu.audit(data | {"w": w, "y": data["y"] * np.where(data["g"] == 5, 2.0, 1.0)}, **roles).finding(0)
     assert error.segment == "g=5"
     assert error.p_adjusted == pytest.approx(error.p_value * 3 * 2 * 20)
-
-
-def test_segments_have_the_variance_that_the_zeros_of_their_combinations_imply():
-    def block(columns, codes, rows, expected, nonzero):
-        state = np.zeros((len(codes), sums.REAL_COLUMNS))
-        state[:, sums.VARIANCE], state[:, sums.EXPECTED], state[:, sums.NONZERO] = 10.0, expected, nonzero
-        state[:, sums.EXPECTED_NONZERO] = rows
-        tally = sums.Tally(np.array(rows), state, np.zeros((len(codes), 4)), real=True)
-        return SegmentBlock(columns, np.array(codes, np.int32).reshape(len(codes), -1), tally)
-
-    # Cells (0, 0) and (1, 0) have 1 and 4 outcomes of 100 other than zero and an expected sum of 200.
-    pairs = block((0, 1), [[0, 0], [0, 1], [1, 0]], [100, 100, 100], 200.0, [1, 100, 4])
-    blocks = [
-        block((), [[]], [300], 600.0, [105]), block((0,), [0, 1], [200, 100], 300.0, [101, 90]),
-        block((1,), [0, 1], [200, 100], 300.0, [105, 100]), pairs,
-    ]  # fmt: skip
-    dispersion.add_zero_variance(dispersion.PooledNoise(*np.zeros((3, 1))), blocks)
-    first, second = 200**2 / 100 * 99 / 2 - 10, 200**2 / 100 * 96 / 5 - 10
-    variances = [one.tally.state[:, sums.VARIANCE].tolist() for one in blocks]
-    added = [[first + second], [first, second], [first + second, 0.0], [0.0, 0.0, 0.0]]
-    assert variances == [pytest.approx([10 + more for more in own]) for own in added]
 
 
 @pytest.mark.repeated(40, 100)

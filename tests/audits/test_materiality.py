@@ -10,6 +10,7 @@ from scipy.stats import beta
 
 import trueup as tu
 from trueup.audits.materiality import Tolerance
+from trueup.audits.text import signed_count
 from trueup.errors import ArgumentError
 from trueup.kernels import tails
 from trueup.metrics.inference import normal_quantile
@@ -102,3 +103,10 @@ def test_real_outcomes_have_materiality():
     data = {"p": p, "y": 1.2 * p + random.normal(0, 3, 20_000), "g": np.array([*"ab"])[random.integers(0, 2, 20_000)]}
     states = [tu.audit(data, **ROLES, task="regression", tolerance=one).state for one in ("10%", 1.0, "30%", 6.0)]
     assert states == ["material", "material", "within tolerance", "within tolerance"]
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(57_175_389.4, "+57,175,389"), (-120.4, "-120"), (2.53, "+2.5"), (2e15, "+2e+15")]
+)
+def test_sums_of_money_are_written_in_full(value, written):
+    assert signed_count(value) == written

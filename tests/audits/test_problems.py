@@ -144,3 +144,26 @@ def test_findings_beyond_the_strongest_are_counted_as_not_examined(monkeypatch):
     assert few.unexamined == few.rejected - 3 > 0
     assert sum(1 + len(problem.folded) for problem in few.problems) == 3
     assert f"the strongest 3 of {few.rejected} findings" in repr(few)
+
+
+def test_a_class_where_it_is_predicted_and_the_top_label_there_are_one_problem():
+    random = np.random.default_rng(5)
+    true = random.dirichlet([1, 1, 1], 6000)
+    power = np.where(true.argmax(axis=1) == 0, 2, 1)[:, None]  # overconfident where a is predicted
+    sure = true**power / (true**power).sum(axis=1, keepdims=True)
+    label = (random.random(6000)[:, None] > true.cumsum(axis=1)).sum(axis=1)
+    data = {f"p_{name}": sure[:, at] for at, name in enumerate("abc")}
+    data |= {"y": np.array([*"abc"])[label], "predicted": np.array([*"abc"])[sure.argmax(axis=1)]}
+    audit = tu.audit(data, outcome="y", prediction=["p_a", "p_b", "p_c"], by=["predicted"])
+    found = audit.to_frame()
+    rows = dict(
+        zip(found["segment"].tolist(), zip(found["n"], found["observed"], found["expected"], strict=True), strict=True)
+    )
+    for name in "abc":
+        assert rows[f"class={name} & predicted={name}"] == pytest.approx(rows[f"top label & predicted={name}"])
+    listed = [tuple(round(float(value), 9) for value in rows[problem.finding.segment]) for problem in audit.problems]
+    assert len(listed) == len(set(listed)) > 0
+    assert "class=a & predicted=a" in audit.problems[0].folded
+    folded = {name for problem in audit.problems for name in problem.folded}
+    assert {problem.finding.segment for problem in audit.problems}.isdisjoint(folded)
+    assert len(folded) + len(audit.problems) == audit.rejected

@@ -118,13 +118,15 @@ def test_weights_that_depend_on_the_outcome_are_recognised(kind, constant):
     for seed in range(3):
         p, y, w = _sampled(kind, np.random.default_rng([seed, 7]))
         parts = [sort_rows(y[at], p[at], w[at], real=False) for at in (slice(0, 1000), slice(1000, None))]
-        ratio, dependent = inference.weight_ratio(sum(inference.weight_moments(rows) for rows in parts))
-        slope, z, drift, spread = twins.weight_ratio(y, p, w)
-        modelled = abs(slope) > np.log(inference.OUTCOME_WEIGHTS) and abs(z) > inference.Z_RATIO
-        assert ratio == pytest.approx(np.exp(slope) if modelled else 1)
-        limit = inference.Z_DEPENDENCE
-        assert dependent == ((not modelled and abs(z) > limit) or drift > inference.BRIDGE or abs(spread) > limit)
+        model = inference.WeightModel.fit(sum(inference.weight_sums(rows) for rows in parts))
+        dependent = model.is_incomplete(sum(model.residual_sums(rows) for rows in parts))
+        slope, z, drift = twins.weight_model(y, p, w)
+        assert model.ratio == pytest.approx(np.exp(slope))
+        assert dependent == (np.abs(z).max() > inference.Z_DEPENDENCE or drift > inference.BRIDGE)
         assert dependent != constant
-    assert inference.weight_ratio(inference.weight_moments(sort_rows(y, p, np.full(len(y), 3.0), real=False))) == (1, False)
-    certain = sort_rows(np.ones(3), np.full(3, 0.5), np.array([1.0, 2, 3]), real=False)
-    assert inference.weight_ratio(inference.weight_moments(certain)) == (1, False)
+    for rows in [
+        sort_rows(y, p, np.full(len(y), 3.0), real=False),
+        sort_rows(np.ones(3), np.full(3, 0.5), w[:3], real=False),
+    ]:
+        model = inference.WeightModel.fit(inference.weight_sums(rows))
+        assert (model.ratio, model.is_incomplete(model.residual_sums(rows))) == (1, False)

@@ -335,3 +335,25 @@ def test_a_cross_fit_and_dropped_combinations_qualify_the_verdict(calibrated):
 
 def test_counts_are_integers_up_to_rounding():
     assert [count_text(value) for value in (1234.0, 0.1 * 3 * 10, 12.34, float("nan"))] == ["1,234", "3", "12.3", "-"]
+
+
+def test_a_segment_whose_mean_improves_is_called_worse_by_its_errors_at_single_scores():
+    data = make_rows(0, n=20_000)
+    inside = data["c"] == "2"
+    before = audit_rows({**data, "p": data["p"] + np.where(inside, 0.012, 0.0)})
+    after = audit_rows({**data, "p": np.where(inside, 0.25 + 1.6 * (data["p"] - 0.25), data["p"])})  # overconfident
+    first, now = before["c=2"], after["c=2"]
+    assert abs(now.bias) < abs(first.bias)
+    assert now.ecce > 1.1 * first.ecce
+    warning = compared_step({"before": before, "after": after}).steps[1]
+    assert "most of all c=2: errors that vary with the score have grown" in warning
+    assert f"(ecce {first.ecce:.2g} before, {now.ecce:.2g} now)" in warning
+    assert "observed/expected" not in warning
+
+
+@pytest.mark.parametrize(("factor", "word"), [(0.8, "excess"), (1.25, "shortfall")])
+def test_the_largest_excess_is_called_a_shortfall_if_there_are_fewer_events_than_expected(factor, word):
+    data = make_rows(0)
+    figures = key_figures(audit_rows({**data, "p": factor * data["p"]}), Vocabulary())
+    assert figures[2].name == f"largest {word} of events"
+    assert figures[2].value.startswith("+" if word == "excess" else "-")

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from trueup.audits.segments import AuditRows, ScorePartition, SegmentFamily, SortedChunk
 
 BYTES_PER_SEGMENT = 8 * pairs.COLUMNS
+# Clusters of the rarer outcome that are expected if all rows of a cluster have the same outcome. With fewer, there may be
+# none by chance, and nothing is known about the correlation: it is then taken for 1.
+MIN_EVENT_CLUSTERS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +145,13 @@ def inflate(tally: Tally, design: FloatArray) -> Tally:
 def _effects(state: FloatArray, near: FloatArray, family: SegmentFamily) -> ClusterEffects:
     """Compute the effects of clusters on the segments of one audited score, from the sums over their pairs of rows."""
     tally = concatenate_tallies([block.tally for block in family.blocks])
-    correlation = pooled_correlation(state[:1], near)
     v, weight = tally.state[:, sums.VARIANCE], tally.weight
     excess, fourth = state[:, pairs.PAIR_T], state[:, pairs.FOURTH]
+    correlation = pooled_correlation(state[:1], near)
+    if family.noise is None:
+        rarer = min(tally.expected[0], weight[0] - tally.expected[0])
+        if rarer**2 < MIN_EVENT_CLUSTERS * (v[0] + excess[0]):
+            correlation = 1.0
     with np.errstate(invalid="ignore", divide="ignore"):
         effective = (v + excess) ** 2 / fourth
         mean = tally.residual / weight

@@ -2,13 +2,14 @@
 
 The variance of one segment, estimated from its own rows, is too small whenever it happens to lack the large outcomes that
 skewed noise produces rarely. So the variance is pooled: it is a function of the score, estimated in score bins of all rows,
-times a factor for categories that vary more than others, or that must, because most of their outcomes are zero. Bins and
-categories need only sums, which add over partitions.
+times a factor for categories that vary more than others; categories and pairs of them with unexpectedly many zeros have at
+least the variance that these imply. Bins, categories and pairs need only sums, which add over partitions.
 With a ``family`` (Poisson, gamma, Tweedie) the variance is a known function of the prediction, but for its dispersion.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,16 +18,26 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice, check_number
-from trueup.audits.segments import AuditRows, ScorePartition, SegmentBlock, SegmentGrid, SortedChunk, batches
+from trueup.audits.segments import (
+    AuditRows,
+    Combination,
+    ScorePartition,
+    SegmentGrid,
+    SortedChunk,
+    batches,
+    cell_codes,
+    single_and_paired_columns,
+)
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
+from trueup.kernels.tally import Cells
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trueup._types import BoolArray, FloatArray
+    from trueup._types import BoolArray, FloatArray, Int32Array
     from trueup.audits.result import AuditSettings
     from trueup.kernels.tally import SortedRows, Tally
 
@@ -35,11 +46,11 @@ if TYPE_CHECKING:
 
 ROWS_PER_BIN, MAX_BINS = 150, 30
 MIN_NONZERO = 10  # outcomes other than zero in a score bin; bins with fewer are merged
+MIN_CELL_NONZERO = 10  # in a level or pair of levels with more zeros than its scores explain; with fewer, it is not tested
 MIN_NONZERO_ROWS = 30  # in all, if most outcomes are zero; with fewer, nothing is testable
-MIN_SEGMENT_NONZERO = 10  # in a segment with mostly zeros, more than its scores explain; with fewer, it is not tested
-# Scores do not explain the zeros where the outcomes other than zero are fewer than expected by this factor, and by these
-# standard errors. Fewer of them by a smaller factor are an error to be found.
-MAX_ZERO_RATIO, Z_ZEROS = 3.0, 2.0
+# Scores do not explain the zeros where the outcomes other than zero are fewer than expected by this factor, significantly
+# so at this level over all cells. Fewer of them by a smaller factor are an error to be found.
+MAX_ZERO_RATIO, ZERO_LEVEL = 3.0, 0.05
 SMALL_SAMPLE = 10.0  # the skewness of k outcomes is taken for too low by the factor 1 + SMALL_SAMPLE / sqrt(k)
 MIN_SCALE, MAX_SCALE = 1e-50, 1e50  # of outcomes and predictions: their sixth powers are finite and not 0
 ROWS_PER_COARSE_BIN, MAX_COARSE_BINS = 1000, 8
@@ -47,12 +58,27 @@ LOW_FLOOR, HIGH_FLOOR = 0.25, 0.5  # of the variance beyond the outer bins, as s
 MIN_SLOPE_BINS = 4
 MAX_SLOPE = 2.0
 BIN_NONZERO = 1  # column of the sums by score bin
-BYTES_PER_LEVEL = 8 * 9
+BYTES_PER_LEVEL = 8 * 6
+BYTES_PER_CELL = 8 * 3
+MAX_ZERO_CELLS = 1 << 20  # combinations of columns with more cells are not examined for zeros: a cell has few rows
 FAMILIES = {"poisson": 1.0, "gamma": 2.0, "tweedie": 1.5}  # exponents of the variance; a default for tweedie
 MIN_POWER, MAX_POWER = 1.0, 3.0
 MIN_STATED_DISPERSION = 1.05
 MAX_ZEROS = 0.01  # share of rows with outcomes so small that they look like zero beside the prediction
 WHOLE = 1e-6  # a count may differ from a whole number by this much, relative to it
+
+
+class ZeroCells(NamedTuple):
+    """Cells of one combination of columns in which significantly more outcomes are zero than at the same scores elsewhere.
+
+    ``odds`` has (n - k) / (k + 1) for each cell, k of its n outcomes being not zero; ``few`` is true for cells of mostly
+    zeros in which k is too small for a test.
+    """
+
+    columns: tuple[int, ...]
+    codes: Int32Array
+    odds: FloatArray
+    few: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +97,8 @@ class PooledNoise:
         Per segment column, the factor of the variance of each level, at least 1.
     nonzero : ndarray or None
         Share of the outcomes of each score bin that are not zero; None if no outcome is zero.
+    zeros : tuple of ZeroCells
+        Levels, and pairs of levels, with more zeros than the scores explain.
     rows, outcomes : int
         Number of rows from which the noise was estimated, and of their outcomes other than zero.
     reason : str
@@ -85,6 +113,7 @@ class PooledNoise:
     slope: float = 0.0
     factors: tuple[FloatArray, ...] = ()
     nonzero: FloatArray | None = None
+    zeros: tuple[ZeroCells, ...] = ()
     rows: int = 1
     outcomes: int = 1
     reason: str = ""
@@ -105,7 +134,8 @@ class PooledNoise:
     def apply(self, chunk: SortedChunk) -> SortedChunk:
         """Return the rows with variance and third cumulant of w (y - p): w^2 sigma^2 f, and that to the power 1.5 times g3.
 
-        f is the largest factor of the row's levels.
+        f is the largest factor of the row's levels. In `ZeroCells` the variance is at least (w p)^2 (1 - q) / q with
+        q = (k + 1) / (n + 1): that of an outcome of mean p which is p / q with probability q and else zero.
         """
         rows = chunk.rows
         v = self.row_variance(rows.p)
@@ -117,8 +147,10 @@ class PooledNoise:
                 # The last entry is for rows in no level, whose code is -1.
                 np.maximum(largest, np.append(factor, 1.0)[codes], out=largest)
         v *= largest
-        nonzero = None if self.nonzero is None else np.interp(rows.p, self.score, self.nonzero)
-        return replace(chunk, rows=replace(rows, v=v, k3=self.skewness * v * np.sqrt(v), nonzero=nonzero))
+        for cells in self.zeros:
+            odds = np.append(cells.odds, 0.0)[chunk.segment_of_rows(cells.columns, cells.codes)]
+            np.maximum(v, odds * (rows.p * rows.w if len(rows.w) else rows.p) ** 2, out=v)
+        return replace(chunk, rows=replace(rows, v=v, k3=self.skewness * v * np.sqrt(v)))
 
     def remarks(self) -> list[str]:
         """Return remarks on the noise: none."""
@@ -133,8 +165,8 @@ class PooledNoise:
 
         It is NaN where the noise is not known.
         """
-        unknown = self.few_nonzero(tally) | bool(self.reason)
-        return np.where(unknown, np.nan, np.sqrt(np.fmax(tally.state[:, sums.VARIANCE], difference_variance(tally))))
+        scale = np.sqrt(np.fmax(tally.state[:, sums.VARIANCE], difference_variance(tally)))
+        return np.full(len(tally), np.nan) if self.reason else scale
 
     def pvalues(self, tally: Tally) -> FloatArray:
         """Return the p-value of each segment: the larger of the default one with V and K3 of the model, and F(x sqrt(h/D)).
@@ -163,17 +195,13 @@ class PooledNoise:
         return np.asarray(tally.state[:, sums.SKEW] * factor)
 
     def allowance(self, tally: Tally) -> FloatArray:
-        """Return h = max(1, observed / expected)^slope of each segment whose differences rise: the excess of its noise.
+        """Return h = max(1, observed / expected)^slope of each segment whose differences rise: the excess of its noise."""
+        return tally.rise_ratio**self.slope
 
-        It is 1 where the scores do not explain the zeros: the slope is then not that of the segment.
-        """
-        unlike = unexplained_zeros(tally.state[:, sums.NONZERO], tally.state[:, sums.EXPECTED_NONZERO])
-        return np.where(unlike, 1.0, tally.rise_ratio**self.slope)
-
-    def few_nonzero(self, tally: Tally) -> BoolArray:
-        """Return which segments have mostly zeros, more than the scores explain, and too few other outcomes for a test."""
-        nonzero, expected = tally.state[:, sums.NONZERO], tally.state[:, sums.EXPECTED_NONZERO]
-        return (nonzero < np.minimum(MIN_SEGMENT_NONZERO, tally.rows / 2)) & unexplained_zeros(nonzero, expected)
+    def few_nonzero(self, columns: tuple[int, ...], codes: Int32Array) -> BoolArray:
+        """Return which segments of a combination have unexplained zeros and too few other outcomes for a test."""
+        few = {tuple(code) for cells in self.zeros if cells.columns == columns for code in cells.codes[cells.few].tolist()}
+        return np.array([tuple(code) in few for code in codes.tolist()], bool) if few else np.zeros(len(codes), bool)
 
     def detectable(self, tally: Tally, level: float) -> FloatArray:
         """Return the smallest range whose p-value is at most ``level``, in the direction of the skewness."""
@@ -222,10 +250,6 @@ class FamilyNoise:
     def allowance(self, tally: Tally) -> FloatArray:
         """Return max(1, observed / expected)^power of each segment whose differences rise: the excess of its noise."""
         return tally.rise_ratio**self.power
-
-    def few_nonzero(self, tally: Tally) -> BoolArray:
-        """Return which segments have too few outcomes other than zero: none, since the variance of zeros is known."""
-        return np.zeros(len(tally), bool)
 
     def deviation(self, tally: Tally) -> FloatArray:
         """Return sd(sum w (y - p)) of each segment."""
@@ -366,34 +390,14 @@ def _check_family(family: str, power: float, totals: FamilyTotals) -> None:
         raise DataError(message, hint, parameter="family", settings={"family": "tweedie"})
 
 
-def unexplained_zeros(nonzero: FloatArray, expected: FloatArray) -> BoolArray:
-    """Return where significantly more outcomes are zero than at the same scores elsewhere."""
-    return np.asarray((nonzero * MAX_ZERO_RATIO < expected) & (expected - nonzero > Z_ZEROS * np.sqrt(expected)))
+def unexplained_zeros(nonzero: FloatArray, expected: FloatArray, cells: int) -> BoolArray:
+    """Return where significantly more outcomes are zero than at the same scores elsewhere; ``cells`` are compared in all.
 
-
-def add_zero_variance(noise: Noise, blocks: Sequence[SegmentBlock]) -> None:
-    """Add, in place, to segments that contain combinations with too few non-zero outcomes the variance these must have.
-
-    With k of n outcomes not zero, it is at least (sum w p)^2 / n (n - k) / (k + 1), as in `level_factors`. Of several
-    combinations of columns, the one that adds the most counts.
+    By the Poisson distribution, whose tail is heavier than that of a sum of 0/1 variables, and Bonferroni's bound.
     """
-    added = [np.zeros(len(block.tally)) for block in blocks]
-    for block in (block for block in blocks if len(block.columns) > 1):
-        few = np.flatnonzero(noise.few_nonzero(block.tally))
-        if not len(few):
-            continue
-        tally, codes = block.tally.take(few), block.codes[few]
-        nonzero, n = tally.state[:, sums.NONZERO], tally.rows
-        least = tally.expected**2 / n * (n - nonzero) / (nonzero + 1.0)
-        more = np.maximum(least - tally.state[:, sums.VARIANCE], 0.0)
-        for other, own in zip(blocks, added, strict=True):
-            if set(other.columns) < set(block.columns):
-                inside = codes[:, [block.columns.index(column) for column in other.columns]]
-                place = {tuple(code): at for at, code in enumerate(other.codes.tolist())}
-                total = np.bincount([place[tuple(code)] for code in inside.tolist()], more, len(own))
-                np.maximum(own, total, out=own)
-    for block, own in zip(blocks, added, strict=True):
-        block.tally.state[:, sums.VARIANCE] += own
+    from scipy.special import pdtr
+
+    return np.asarray((nonzero * MAX_ZERO_RATIO < expected) & (pdtr(nonzero, expected) * cells <= ZERO_LEVEL))
 
 
 def difference_variance(tally: Tally) -> FloatArray:
@@ -408,7 +412,7 @@ def difference_variance(tally: Tally) -> FloatArray:
 
 
 def fit_pooled_noise(rows: AuditRows, grid: SegmentGrid) -> PooledNoise:
-    """Estimate the noise of real outcomes in three passes over the rows (`partitions.NOISE_PASSES`)."""
+    """Estimate the noise of real outcomes in four passes over the rows (`partitions.NOISE_PASSES`), three without zeros."""
     ranges = rows.map_reduce(_range_pass, operator.or_)[0]
     first, offsets = 0, {}
     for number in sorted(ranges):
@@ -452,7 +456,25 @@ def _fit_shape(noise: PooledNoise, rows: AuditRows, grid: SegmentGrid) -> Pooled
     assert powers is not None
     skewness, kurtosis = standardised_cumulants(powers)
     factors = tuple(level_factors(one, kurtosis, noise.slope, grid.min_rows) for one in levels)
-    return replace(noise, skewness=skewness, kurtosis=kurtosis, factors=factors)
+    zeros = () if noise.nonzero is None else _find_zero_cells(noise, rows, grid)
+    return replace(noise, skewness=skewness, kurtosis=kurtosis, factors=factors, zeros=zeros)
+
+
+def _find_zero_cells(noise: PooledNoise, rows: AuditRows, grid: SegmentGrid) -> tuple[ZeroCells, ...]:
+    """Find the levels and the pairs of levels with more zeros than the scores explain."""
+    combinations = [one for one in single_and_paired_columns(rows.rows, grid) if math.prod(one.shape) <= MAX_ZERO_CELLS]
+    sizes = [BYTES_PER_CELL * math.prod(combination.shape) for combination in combinations]
+    found = []
+    for batch in batches(combinations, sizes, min(rows.max_result_bytes, BYTES_PER_CELL * MAX_ZERO_CELLS)):
+        by_cell = rows.map_reduce(partial(_zero_pass, noise, batch), _add_arrays)[0]
+        for combination, (n, nonzero, expected) in zip(batch, by_cell, strict=True):
+            compared = len(combinations) * int(np.count_nonzero(n))  # every combination has an equal share of the level
+            cells = np.flatnonzero(unexplained_zeros(nonzero, expected, compared))
+            if len(cells):
+                codes, n, k = replace(combination, cells=Cells(cells, n[cells])).segments(), n[cells], nonzero[cells]
+                few = k < np.minimum(MIN_CELL_NONZERO, n / 2)
+                found.append(ZeroCells(combination.columns, codes, (n - k) / (k + 1.0), few))
+    return tuple(found)
 
 
 # Passes over the rows
@@ -522,10 +544,9 @@ def _shape_pass(
 ) -> list[FloatArray]:
     """Return sums of powers 0 to 4 of standardised residuals by coarse bin and, per column, sums by level.
 
-    These are numbers of rows, sums of residuals, predictions, squared residuals, variances and squared variances, numbers
-    of outcomes other than zero and their expectation, and sums of squared predictions.
+    These are numbers of rows, sums of residuals, predictions, squared residuals, variances and squared variances.
     """
-    out = [np.zeros((coarse, 5)), *(np.zeros((size, 9)) for size in sizes)]
+    out = [np.zeros((coarse, 5)), *(np.zeros((size, 6)) for size in sizes)]
     edges = 0.5 * (noise.score[1:] + noise.score[:-1])
     for chunk in partition.chunks:
         rows = chunk.rows
@@ -537,13 +558,27 @@ def _shape_pass(
             out[0][:, power] += np.bincount(place, values, coarse)
         v = variance * rows.w**2 if len(rows.w) else variance
         expected = rows.p * rows.w if len(rows.w) else rows.p
-        nonzero = np.ones(len(rows)) if noise.nonzero is None else np.interp(rows.p, noise.score, noise.nonzero)
-        of_rows = np.ones(len(rows)), rows.e, expected, rows.e**2, v, v**2, _is_nonzero(rows), nonzero, expected**2
+        of_rows = np.ones(len(rows)), rows.e, expected, rows.e**2, v, v**2
         for by_level, column in zip(out[1:], columns, strict=True):
             codes = chunk.codes[column]
             inside = slice(None) if (codes >= 0).all() else codes >= 0
             for name, values in enumerate(of_rows):
                 by_level[:, name] += np.bincount(codes[inside], values[inside], len(by_level))
+    return out
+
+
+def _zero_pass(noise: PooledNoise, combinations: Sequence[Combination], partition: ScorePartition) -> list[FloatArray]:
+    """Return (3, cells) for each combination: rows, outcomes other than zero, and those expected at their scores."""
+    assert noise.nonzero is not None
+    out = [np.zeros((3, math.prod(combination.shape))) for combination in combinations]
+    for chunk in partition.chunks:
+        nonzero, expected = _is_nonzero(chunk.rows), np.interp(chunk.rows.p, noise.score, noise.nonzero)
+        for by_cell, combination in zip(out, combinations, strict=True):
+            parent, code = cell_codes([combination], chunk)[0]
+            inside = (parent >= 0) & (code >= 0)
+            cell = parent[inside].astype(np.int64) * combination.shape[1] + code[inside]
+            for row, values in zip(by_cell, (None, nonzero[inside], expected[inside]), strict=True):
+                row += np.bincount(cell, values, len(row))
     return out
 
 
@@ -611,17 +646,12 @@ def level_factors(by_level: FloatArray, kurtosis: float, slope: float, min_rows:
     """Return the factor of the variance of each level of a column, at least 1; 1 for levels that are not tested.
 
     With Q = sum u^2 - (sum u)^2 / n, V the sum of modelled variances, h = max(1, observed / expected)^slope, the excess
-    that a rise of the mean explains, and se the standard error of Q / V, the factor is max(1, Q / (V h) - se). Where the
-    scores do not explain the zeros, h is 1, and the factor at least sum (w p)^2 (1 - q) / q / V with q = (k + 1) / (n + 1),
-    k of n outcomes being not zero: an outcome of mean p that is not zero with probability q has at least that variance.
+    that a rise of the mean explains, and se the standard error of Q / V, the factor is max(1, Q / (V h) - se).
     """
-    n, residual, expected, square, variance, variance2, nonzero, expected_nonzero, expected2 = by_level.T
+    n, residual, expected, square, variance, variance2 = by_level.T
     with np.errstate(invalid="ignore", divide="ignore"):
         rise = np.where(expected > 0, np.maximum(1.0, 1.0 + residual / expected), 1.0) ** slope
-        unlike = unexplained_zeros(nonzero, expected_nonzero)
-        rise = np.where(unlike, 1.0, rise)
         error = np.sqrt(np.maximum(variance2 * (kurtosis + 2.0) / variance**2, 2.0 / n))
         excess = (square - residual**2 / n) / (variance * rise) - error
-        excess = np.where(unlike, np.fmax(excess, expected2 * (n - nonzero) / (nonzero + 1.0) / variance), excess)
     usable = (n >= max(min_rows, 2)) & (variance > 0)
     return np.where(usable, np.maximum(1.0, np.nan_to_num(excess, nan=1.0)), 1.0)

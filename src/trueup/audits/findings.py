@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits.clusters import ClusterEffects, cluster_effects, inflate
-from trueup.audits.dispersion import add_zero_variance
+from trueup.audits.dispersion import PooledNoise
 from trueup.audits.materiality import adjusted_ratios, exceeds_tolerance
 from trueup.audits.segments import AuditRows, MemoryRows, ScorePartition, SegmentBlock, SegmentFamily, SortedChunk, batches
-from trueup.errors import ArgumentError
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
 from trueup.kernels.sorting import argsort
@@ -81,11 +80,8 @@ def compute_findings(
         [testable_segments(family, block.tally, settings.min_rows) for family in families for block in family.blocks]
     )
     shares = alpha_shares(families, testable, grid)
-    if families[0].noise is not None:
-        add_zero_variance(families[0].noise, families[0].blocks)
-    if any(rows.dependent) and settings.adjust == "max":
-        reason = "draws outcomes that the weights do not depend on, and here they do"
-        raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
+    blocks = [block for family in families for block in family.blocks]
+    modelled = [block.tally.state[:, [sums.VARIANCE, sums.SKEW]] for block in blocks]  # of draws, before they are raised
     observed = _observed_cumulants(families, rows.dependent) if rows.weighted and not rows.real else None
     spread = _raise_variances(families, observed) if observed is not None and any(rows.dependent) else 1.0
     effects = cluster_effects(rows, families) if rows.score_edges else None
@@ -105,7 +101,12 @@ def compute_findings(
         p[:] = effects.pvalues(tally, families[0].noise)
         columns["design_effect"] = effects.design.copy()  # it is sorted in place
     # Segments with too few clusters or non-zero outcomes are in the family, and never rejected.
-    withheld = _withheld_segments(families, effects)
+    withheld = np.zeros(len(p), bool) if effects is None else effects.few
+    if isinstance(families[0].noise, PooledNoise):
+        unknown = np.concatenate([families[0].noise.few_nonzero(block.columns, block.codes) for block in blocks])
+        for name in ("sigma", "ratio_low", "ratio_high", "mde", "size"):
+            columns[name][unknown] = np.nan
+        withheld = withheld | unknown
     p[withheld] = 1.0
     p[~testable] = np.nan
     adjusted = np.full(len(p), np.nan)
@@ -113,7 +114,7 @@ def compute_findings(
         if settings.adjust == "max":
             assert table is not None
             assert isinstance(rows, MemoryRows)
-            adjusted[testable] = _monte_carlo(table, rows, families, p, testable, shares, settings, workers)
+            adjusted[testable] = _monte_carlo(table, rows, families, modelled, p, testable, shares, settings, workers)
         else:
             if not rows.real:
                 floor = 0.0 if observed is None else _weighted_floor(families, observed, effects)
@@ -196,15 +197,6 @@ def testable_segments(family: SegmentFamily, tally: Tally, min_rows: int) -> Boo
     return enough if family.noise is None or not family.noise.reason else np.zeros(len(tally), bool)
 
 
-def _withheld_segments(families: Sequence[SegmentFamily], effects: ClusterEffects | None) -> BoolArray:
-    """Return which segments have too few clusters for a test, or too few real outcomes other than zero."""
-    withheld = np.zeros(sum(map(len, families)), bool) if effects is None else effects.few
-    noise = families[0].noise
-    if noise is None:
-        return withheld
-    return withheld | noise.few_nonzero(concatenate_tallies([block.tally for block in families[0].blocks]))
-
-
 def segment_numbers(
     family: SegmentFamily, levels: FloatArray, alpha: float, workers: Workers, design: FloatArray | None = None
 ) -> FloatArray:
@@ -278,21 +270,22 @@ def _observed_cumulants(families: Sequence[SegmentFamily], dependent: Sequence[b
 
     The variance is S/h with S = sum u^2 and h of `Tally.rise_ratio`, which keeps a higher rate from hiding itself by its
     own noise; the third cumulant is 0. If weights are ``dependent`` on the outcome in an unknown way, heavy rows that a
-    segment lacks by chance are missing in S too: where the differences x move against the skewness, the variance is
-    S + |c| x, c being the size of the jumps, and the third cumulant is c times the variance. (For u of two values u^2 - c u
-    is its variance.) c = (sum u^3 + J^3) / (S + J^2) with J = sum u^3 / S of all rows: as if each segment had one more
-    residual of size J.
+    segment lacks by chance are missing in S too. With jumps up = sum_{u>0} u^3 / S and down = sum_{u<0} |u|^3 / S, each of
+    the segment or of all rows, whichever is larger, differences of range x that rise lack down x of their variance and have
+    up x too much; those that fall lack up x. (For u of two values, u^2 - (up - down) u has the variance as its mean.) The
+    third cumulant is then the jump in that direction times the variance.
     """
     parts = []
     for family, has_jumps in zip(families, dependent, strict=True):
         tally = concatenate_tallies([block.tally for block in family.blocks])
-        squares, cubes = tally.weights[:, sums.SQUARES], tally.weights[:, sums.CUBES]
-        variance, jump = squares / tally.rise_ratio, np.zeros(len(tally))
+        squares, cubes, sizes = tally.weights[:, [sums.SQUARES, sums.CUBES, sums.ABSOLUTE_CUBES]].T
+        variance, third = squares / tally.rise_ratio, np.zeros(len(tally))
         if has_jumps:
-            pooled = cubes[0] / squares[0]
-            jump = (cubes + pooled**3) / np.maximum(squares + pooled**2, np.finfo(float).tiny)
-            variance += np.maximum(np.where(tally.rises, -jump, jump), 0.0) * tally.span
-        parts.append(np.stack([variance, jump * variance]))
+            scale, x = np.maximum(squares, np.finfo(float).tiny), tally.span
+            up, down = (np.maximum(part / scale, part[0] / scale[0]) for part in ((sizes + cubes) / 2, (sizes - cubes) / 2))
+            variance = np.where(tally.rises, np.maximum(variance, squares - up * x) + down * x, squares + up * x)
+            third = np.where(tally.rises, up, -down) * variance
+        parts.append(np.stack([variance, third]))
     return np.concatenate(parts, axis=1)
 
 
@@ -503,12 +496,13 @@ def _weights_by_partition(
 
 
 def _monte_carlo(
-    table: Table, rows: MemoryRows, families: Sequence[SegmentFamily], p: FloatArray, testable: BoolArray,
-    shares: FloatArray, settings: AuditSettings, workers: Workers,
+    table: Table, rows: MemoryRows, families: Sequence[SegmentFamily], modelled: Sequence[FloatArray], p: FloatArray,
+    testable: BoolArray, shares: FloatArray, settings: AuditSettings, workers: Workers,
 ) -> FloatArray:  # fmt: skip
     """Return step-down adjusted p-values of the testable segments: how often drawn outcomes have a smaller minimum.
 
-    The minimum is that of p / share of alpha over the segments; outcomes are drawn from the scores.
+    The minimum is that of p / share of alpha over the segments; outcomes are drawn from the scores. ``modelled`` has
+    variance and third cumulant of the segments of each block for such outcomes.
     """
     shares = shares[testable]
     observed = p[testable] / shares
@@ -525,10 +519,11 @@ def _monte_carlo(
     sizes = [min(batch, settings.draws - start) for start in range(0, settings.draws, batch)]
     for done, size in enumerate(sizes, start=1):
         drawn = [_draw_outcomes(table.prediction, ratio, random) for _ in range(size)]
-        drawn_p = [
-            _drawn_pvalues(chunk, family.blocks, np.stack([_residuals(chunk, target, y, top) for y in drawn]), quiet)
-            for target, (family, chunk) in enumerate(zip(families, rows.chunks, strict=True))
-        ]
+        cumulants = iter(modelled)
+        drawn_p = []
+        for target, (family, chunk) in enumerate(zip(families, rows.chunks, strict=True)):
+            e = np.stack([_residuals(chunk, target, y, top) for y in drawn])
+            drawn_p.append(_drawn_pvalues(chunk, [(block, next(cumulants)) for block in family.blocks], e, quiet))
         by_share = np.concatenate(drawn_p, axis=1)[:, testable] / shares
         smallest = np.minimum.accumulate(by_share[:, order][:, ::-1], axis=1)[:, ::-1]
         counts += (smallest <= limit).sum(axis=0)
@@ -558,20 +553,23 @@ def _residuals(chunk: SortedChunk, target: int, drawn: AnyArray, top: IntArray |
     return e * a if len(a) else e
 
 
-def _drawn_pvalues(chunk: SortedChunk, blocks: list[SegmentBlock], e: FloatArray, workers: Workers) -> FloatArray:
+def _drawn_pvalues(
+    chunk: SortedChunk, blocks: list[tuple[SegmentBlock, FloatArray]], e: FloatArray, workers: Workers
+) -> FloatArray:
     """Compute the default p-values of all segments for several draws of the outcomes, (draws, segments).
 
-    ``e`` is w (y - p) for drawn outcomes y, in ascending score order, (draws, rows).
+    ``e`` is w (y - p) for drawn outcomes y, in ascending score order, (draws, rows); each block has the variance and third
+    cumulant of its segments.
     """
 
-    def compute(block: SegmentBlock) -> FloatArray:
+    def compute(item: tuple[SegmentBlock, FloatArray]) -> FloatArray:
+        block, cumulants = item
         size = len(block.codes)
         segment = chunk.segment_of_rows(block.columns, block.codes)
         at = np.flatnonzero(segment >= 0).astype(np.int32)
         span, rise = np.empty((len(e), size)), np.empty((len(e), size))
         sums.draw_paths(at, segment[at], chunk.rows.step, e, span, rise, np.empty((size, 5)))
-        v = np.tile(block.tally.state[:, sums.VARIANCE], len(e))
-        k3 = np.tile(block.tally.state[:, sums.SKEW], len(e))
+        v, k3 = np.tile(cumulants.T, len(e))
         return inference.segment_pvalues(span.ravel(), rise.ravel(), v, k3).reshape(len(e), size)
 
     return np.concatenate(workers.map(compute, blocks), axis=1)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import operator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -58,7 +59,7 @@ BYTES_PER_HELD_ROW = 50  # where p-values are refined
 MAX_HELD_ROWS = 20_000_000
 MAX_RESULT_BYTES = 32_000_000  # of one pass over a cluster: the driver may hold 16 results at once
 CLUSTER_PASSES = 4  # over the rows, unless there are many segments: shuffle, tallies, weights, curves
-NOISE_PASSES = 3  # more of them for real outcomes
+NOISE_PASSES = 4  # more of them for real outcomes
 LEAKAGE_ROWS, MAX_LEAKAGE_VALUES = 20_000, 4_000_000  # of the sample on which warnings of leakage are decided
 MAX_OPEN_FILES = 256  # a process may often have no more than 1,024
 
@@ -159,16 +160,24 @@ def _cluster_chunks(
 
 
 def _compare_weights(rows: PartitionedRows) -> PartitionedRows:
-    """Find in a pass whether weights depend on the outcome; return the rows with what was found, and ``heaviest``."""
-    moments = rows.map_reduce(_weight_pass, _add_weights)
-    ratios, dependent = zip(*(inference.weight_ratio(own) for own, _ in moments), strict=True)
+    """Find in two passes whether weights depend on the outcome; return the rows with what was found, and ``heaviest``."""
+    sums = rows.map_reduce(_weight_pass, _add_weights)
+    models = [inference.WeightModel.fit(own) for own, _ in sums]
+    residuals = rows.map_reduce(partial(_residual_pass, models), operator.add)
+    dependent = tuple(model.is_incomplete(own) for model, own in zip(models, residuals, strict=True))
+    ratios = tuple(model.ratio for model in models)
     layout = rows.layout._replace(ratios=ratios)
-    return replace(rows, ratios=ratios, dependent=dependent, heaviest=moments[0][1], layout=layout)
+    return replace(rows, ratios=ratios, dependent=dependent, heaviest=sums[0][1], layout=layout)
 
 
 def _weight_pass(partition: ScorePartition) -> tuple[FloatArray, float]:
-    parts = [(inference.weight_moments(chunk.rows), float(chunk.rows.w.max())) for chunk in partition.chunks]
+    parts = [(inference.weight_sums(chunk.rows), float(chunk.rows.w.max())) for chunk in partition.chunks]
     return reduce(_add_weights, parts)
+
+
+def _residual_pass(models: list[inference.WeightModel], partition: ScorePartition) -> FloatArray:
+    parts = [models[partition.target].residual_sums(chunk.rows) for chunk in partition.chunks]
+    return reduce(operator.add, parts)
 
 
 def _add_weights(one: tuple[FloatArray, float], other: tuple[FloatArray, float]) -> tuple[FloatArray, float]:

@@ -23,7 +23,7 @@ from trueup.metrics import inference
 from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.result import Finding
@@ -122,7 +122,7 @@ def find_problems(
 ) -> tuple[ProblemRanks, ...]:
     """Choose the distinct problems among the significant findings, strongest first.
 
-    Scores of different classes are examined separately.
+    Scores of different classes are examined separately; of problems with the same rows, scores and outcomes one is kept.
     """
     ranks = np.flatnonzero(findings.columns["p_adjusted"] <= alpha)[:MAX_CANDIDATES]
     starts = np.cumsum([0, *(len(family) for family in families)])
@@ -136,7 +136,18 @@ def find_problems(
         overall = int(np.flatnonzero(findings.order == starts[target])[0])
         edges = _band_edges(findings.curves[overall].predicted)
         problems += _Selection(rows, target, (columns, codes), edges, own, findings, alpha).select()
-    return tuple(problems if len(families) == 1 else sorted(problems))
+    return tuple(problems if len(families) == 1 else _merge_copies(sorted(problems), findings.columns))
+
+
+def _merge_copies(problems: Sequence[ProblemRanks], columns: Mapping[str, AnyArray]) -> list[ProblemRanks]:
+    """Fold problems that repeat one of another class: where one class is predicted, its score is that of the top label."""
+    merged: dict[tuple[float, ...], ProblemRanks] = {}
+    for problem in problems:
+        key = tuple(float(f"{columns[name][problem.rank]:.9g}") for name in ("n", "observed", "expected", "ecce"))
+        first = merged.setdefault(key, problem)
+        if first is not problem:
+            merged[key] = first._replace(folded=(*first.folded, problem.rank, *problem.folded))
+    return list(merged.values())
 
 
 @dataclass(frozen=True, eq=False)

@@ -324,7 +324,8 @@ class MemoryRows(AuditRows):
         def sort(p: FloatArray, y: FloatArray) -> SortedChunk:
             rows, found = sort_rows(y, p, table.weight, real=real), (1.0 if ratio is None else ratio, False)
             if weighted and not real and ratio is None and (rows.w != rows.w[:1]).any():
-                found = inference.weight_ratio(inference.weight_moments(rows))
+                model = inference.WeightModel.fit(inference.weight_sums(rows))
+                found = model.ratio, model.is_incomplete(model.residual_sums(rows))
             dependent.append(found[1])
             return SortedChunk(replace(rows, ratio=found[0]), reorder(rows.order), grid, threads)
 
@@ -490,9 +491,8 @@ def find_families(
 
     ``noise`` is the model of the noise of real outcomes.
     """
-    fixed = [[combination] for combination in _fixed_combinations(rows.rows, grid)]
-    parents = [kept[:, None].astype(np.int32) for kept in grid.kept]
-    pairs = [Combination(pair, parents[pair[0]], grid.kept[pair[1]]) for pair in grid.pairs]
+    combinations = single_and_paired_columns(rows.rows, grid)
+    fixed, pairs = [[one] for one in combinations if one.fixed], [one for one in combinations if not one.fixed]
     pool = None
     if isinstance(rows, MemoryRows):
         groups = fixed + [[pair, *_cross(pair, pair.parents[:0], grid)] for pair in pairs]
@@ -507,8 +507,8 @@ def find_families(
     return families, pool
 
 
-def _fixed_combinations(rows: int, grid: SegmentGrid) -> list[Combination]:
-    """Return the combinations of no column (all rows) and of one column, with their cells."""
+def single_and_paired_columns(rows: int, grid: SegmentGrid) -> list[Combination]:
+    """Return the combinations of no column (all rows) and of one column, with their cells, then those of two columns."""
     nothing = np.empty((1, 0), np.int32)
     cells = Cells(np.zeros(1, np.int64), np.array([rows]))
     fixed = [Combination((), nothing, np.zeros(1, np.int64), cells, fixed=True)]
@@ -519,7 +519,8 @@ def _fixed_combinations(rows: int, grid: SegmentGrid) -> list[Combination]:
         rare = int((grid.pooled[column] == len(counts) - 1).sum()) if column in grid.pooled else 0
         cells = Cells(np.flatnonzero(listed), counts[listed], rare)
         fixed.append(Combination((column,), nothing, np.arange(len(counts)), cells, fixed=True))
-    return fixed
+    parents = [kept[:, None].astype(np.int32) for kept in grid.kept]
+    return fixed + [Combination(pair, parents[pair[0]], grid.kept[pair[1]]) for pair in grid.pairs]
 
 
 def _cross(pair: Combination, parents: Int32Array, grid: SegmentGrid) -> list[Combination]:
@@ -528,7 +529,7 @@ def _cross(pair: Combination, parents: Int32Array, grid: SegmentGrid) -> list[Co
     return [Combination((first, second, third), parents, grid.kept[third]) for third in grid.pairs[first, second]]
 
 
-def _cell_codes(group: Group, chunk: SortedChunk) -> list[tuple[Int32Array, Int32Array]]:
+def cell_codes(group: Group, chunk: SortedChunk) -> list[tuple[Int32Array, Int32Array]]:
     """Return ``parent`` and ``code`` (see the module) of every row of a chunk, for each combination of a group."""
     head, *triples = group
     if len(head.columns) < 2:
@@ -545,14 +546,14 @@ def _cell_codes(group: Group, chunk: SortedChunk) -> list[tuple[Int32Array, Int3
 def _tally_in_memory(chunk: SortedChunk, group: Group) -> list[SegmentBlock]:
     """Find and tally the cells of a group (one combination, then triples that extend it), by one kernel call for each."""
     head, *triples = group
-    parent, code = _cell_codes([head], chunk)[0]
+    parent, code = cell_codes([head], chunk)[0]
     if head.cells is not None:
         return [head.block(tally(chunk.rows, parent, code, head.shape, head.cells))]
     cells, sums = cross(chunk.rows, parent, code, head.shape, chunk.grid.min_rows)
     head = replace(head, cells=cells)
     blocks = [head.block(sums)]
     triples = [replace(triple, parents=head.segments()) for triple in triples]
-    for triple, (parent, code) in zip(triples, _cell_codes([head, *triples], chunk)[1:], strict=True):
+    for triple, (parent, code) in zip(triples, cell_codes([head, *triples], chunk)[1:], strict=True):
         cells, sums = cross(chunk.rows, parent, code, triple.shape, chunk.grid.min_rows)
         blocks.append(replace(triple, cells=cells).block(sums))
     return blocks
@@ -615,7 +616,7 @@ def _count_pass(groups: list[Group], partition: ScorePartition) -> list[CellCoun
     totals: list[CellCounts] = []
 
     def count(group: Group) -> list[CellCounts]:
-        located = zip(group, _cell_codes(group, chunk), strict=True)
+        located = zip(group, cell_codes(group, chunk), strict=True)
         found = [find_cells(*codes, combination.shape, 1) for combination, codes in located if combination.cells is None]
         return [(cells.numbers, np.asarray(cells.rows, np.int64)) for cells in found]
 
@@ -659,7 +660,7 @@ def _tally_pass(
     pools = []
 
     def advance(number: int) -> None:
-        for running, (parent, code) in zip(tallies[number], _cell_codes(groups[number], chunk), strict=True):
+        for running, (parent, code) in zip(tallies[number], cell_codes(groups[number], chunk), strict=True):
             if len(running.cells):
                 running.advance(chunk.rows, parent, code)
 

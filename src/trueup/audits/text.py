@@ -22,6 +22,7 @@ CROSS_FITTED = (
 )
 FEW_NONZERO = "most outcomes are zero, more than the scores explain, and fewer than 10 are not"
 MAX_NAME_WIDTH = 48
+MAX_PLAIN_COUNT = 1e13  # amounts of money are sums over many rows
 PERCENT_RATIOS = (0.007, 0.014)  # observed / expected if predictions below 1 are percentages
 
 
@@ -89,13 +90,13 @@ def describe_problem(finding: Finding) -> str:
 def format_excess(finding: Finding) -> str:
     """Format the sum of observed minus expected outcomes: "120 more than expected"."""
     size = abs(finding.excess)
-    amount = f"{size:,.0f}" if 100 <= size < 1e7 else number(size, 2)
+    amount = f"{size:,.0f}" if 100 <= size < MAX_PLAIN_COUNT else number(size, 2)
     return f"{amount} {'more' if finding.excess > 0 else 'fewer'} than expected"
 
 
 def signed_count(value: float) -> str:
     """Format a number of excess events with its sign, such as "+120" or "-2.5"."""
-    return f"{value:+,.0f}" if 100 <= abs(value) < 1e7 else f"{value:+.2g}"
+    return f"{value:+,.0f}" if 100 <= abs(value) < MAX_PLAIN_COUNT else f"{value:+.2g}"
 
 
 def format_share(share: float) -> str:

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
 # Columns of the state, one cache line a segment: sums, then the path of the cumulative differences.
 CUM, EXPECTED, VARIANCE, SKEW, HIGH, LOW, RISE, STEP = range(8)
-BINARY_COLUMNS, REAL_COLUMNS = 8, 20
+BINARY_COLUMNS, REAL_COLUMNS = 8, 18
 # Further columns for real outcomes: sums of squares within and between steps, then the current step (count, mean, sum of
-# squares), the step before it, the first one, and the number of steps; outcomes other than zero, and those expected.
+# squares), the step before it, the first one, and the number of steps.
 WITHIN, BETWEEN, COUNT, MEAN, SS, LAST_MEAN, LAST_VAR, FIRST_MEAN, FIRST_VAR, STEPS = range(8, 18)
-NONZERO, EXPECTED_NONZERO = 18, 19
-# Columns of the weight sums: w, w^2 and, for binary outcomes, powers 2, 3 and 4 of w (y - p); columns of the curve sums.
-WEIGHT, WEIGHT2, SQUARES, CUBES, FOURTHS = range(5)
+# Columns of the weight sums: w, w^2 and, for binary outcomes, u^2, u^3, u^4 and |u|^3, u = w (y - p); of the curve sums.
+WEIGHT, WEIGHT2, SQUARES, CUBES, FOURTHS, ABSOLUTE_CUBES = range(6)
+WEIGHT_SUMS = 6
 CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_RESIDUAL2 = range(6)
 
 
@@ -109,6 +109,7 @@ def advance(
             sums[k, WEIGHT2] += a * a
             sums[k, SQUARES] += square
             sums[k, CUBES] += square * e[i]
+            sums[k, ABSOLUTE_CUBES] += square * abs(e[i])
             sums[k, FOURTHS] += square * square
             if ratio != 1.0:
                 b = a / (1.0 + (ratio - 1.0) * (q + e[i] / a))
@@ -163,15 +164,13 @@ def _close_step(s: FloatArray) -> None:
 @jit
 def advance_real(
     parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray,
-    w: FloatArray | None, v: FloatArray | None, k3: FloatArray | None, nonzero: FloatArray | None, state: FloatArray,
-    sums: FloatArray,
+    w: FloatArray | None, v: FloatArray | None, k3: FloatArray | None, state: FloatArray, sums: FloatArray,
 ) -> None:  # fmt: skip
     """Advance the state of every segment over rows in ascending score order, for real outcomes; arguments as `advance`.
 
-    ``v`` and ``k3`` are variance and third cumulant of e by row (`trueup.audits.dispersion`), or None; ``nonzero`` is the
-    probability that the outcome is not zero, None if such outcomes need not be counted. The state also has sums for the
-    variance by successive differences: mean and sum of squares of e in the current step; over all steps, the sum of squares
-    within steps and of squared jumps from each step to the next.
+    ``v`` and ``k3`` are variance and third cumulant of e by row (`trueup.audits.dispersion`), or None. The state
+    also has sums for the variance by successive differences: mean and sum of squares of e in the current step; over all
+    steps, the sum of squares within steps and of squared jumps from each step to the next.
     """
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
@@ -190,9 +189,6 @@ def advance_real(
         if v is not None and k3 is not None:
             s[VARIANCE] += v[i]
             s[SKEW] += k3[i]
-        if nonzero is not None:
-            s[EXPECTED_NONZERO] += nonzero[i]
-            s[NONZERO] += 1.0 if e[i] != (-p[i] if w is None else -p[i] * w[i]) else 0.0
         if w is not None:
             s[EXPECTED] += w[i] * p[i]
             sums[k, WEIGHT] += w[i]
@@ -222,7 +218,7 @@ def count_rows(parent: Int32Array, code: Int32Array, width: int, slot: Int32Arra
 def cross_dense(
     parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int,
     step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None, ratio: float, v: FloatArray | None,
-    k3: FloatArray | None, nonzero: FloatArray | None, real: int | None,
+    k3: FloatArray | None, real: int | None,
 ) -> tuple[IntArray, Int32Array, int, FloatArray, FloatArray]:  # fmt: skip
     """Find cells as `find_dense` does; return numbers, row counts, cells with too few rows, states and weight sums.
 
@@ -231,13 +227,13 @@ def cross_dense(
     """
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
     state = np.zeros((numbers.size + 1, BINARY_COLUMNS if real is None else REAL_COLUMNS))
-    sums = np.zeros((numbers.size + 1, 5))
+    sums = np.zeros((numbers.size + 1, WEIGHT_SUMS))
     if numbers.size > 0:
         if real is None:
             advance(parent, code, width, slot, step, e, p, w, ratio, state, sums)
             close(state)
         else:
-            advance_real(parent, code, width, slot, step, e, p, w, v, k3, nonzero, state, sums)
+            advance_real(parent, code, width, slot, step, e, p, w, v, k3, state, sums)
             close_real(state)
     return numbers, rows, thin, state[:-1], sums[:-1]
 
@@ -375,9 +371,8 @@ class SortedRows:
 
     ``order`` sorts the input, ``step`` numbers the distinct scores, ``e`` is w (y - p), ``w`` is empty if every weight is
     1, and ``real`` is true if outcomes are not probabilities. ``v`` and ``k3`` are the variance and the third cumulant of
-    ``e``, None until a model of the noise is fitted (`trueup.audits.dispersion`), and for probabilities; ``nonzero`` is the
-    probability that a real outcome is not zero, None if no outcome is zero. Rows of outcome 1 weigh ``ratio`` times as much
-    as they would with outcome 0.
+    ``e``, None until a model of the noise is fitted (`trueup.audits.dispersion`), and for probabilities. Rows of outcome 1
+    weigh ``ratio`` times as much as they would with outcome 0.
     """
 
     order: IntArray
@@ -388,7 +383,6 @@ class SortedRows:
     real: bool
     v: FloatArray | None = None
     k3: FloatArray | None = None
-    nonzero: FloatArray | None = None
     ratio: float = 1.0
 
     def __len__(self) -> int:
@@ -578,7 +572,7 @@ class RunningTally:
         self.shape, self.cells, self.real = shape, cells, real
         self.rows = np.zeros(len(cells), np.int64)
         self.state = np.zeros((len(cells), REAL_COLUMNS if real else BINARY_COLUMNS))
-        self.weights = np.zeros((len(cells), 5))
+        self.weights = np.zeros((len(cells), WEIGHT_SUMS))
 
     def advance(self, rows: SortedRows, parent: Int32Array, code: Int32Array, *, count: bool = True) -> None:
         """Add the rows of the next chunk to the state, and to the row counts if ``count``."""
@@ -592,7 +586,7 @@ class RunningTally:
             count_rows(parent, code, width, slot, self.rows)
         w = rows.w if len(rows.w) else None
         if self.real:
-            noise = rows.v, rows.k3, rows.nonzero
+            noise = rows.v, rows.k3
             advance_real(parent, code, width, slot, rows.step, rows.e, rows.p, w, *noise, self.state, self.weights)
         else:
             advance(parent, code, width, slot, rows.step, rows.e, rows.p, w, rows.ratio, self.state, self.weights)
@@ -629,7 +623,7 @@ def cross(
         return cells, tally(rows, parent, code, shape, cells)
     w, real = rows.w if len(rows.w) else None, 1 if rows.real else None
     numbers, counts, thin, state, weights = cross_dense(
-        parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, rows.ratio, rows.v, rows.k3, rows.nonzero, real
+        parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, rows.ratio, rows.v, rows.k3, real
     )
     if w is None:
         weights[:, :SQUARES] = counts[:, None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +19,8 @@ from trueup.errors import ArgumentError
 from trueup.kernels import tails
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike
 
     from trueup._types import FloatArray, IntArray
@@ -140,64 +143,101 @@ def bennett_pvalues(span: FloatArray, variance: FloatArray, largest: FloatArray)
 
 OUTCOME_WEIGHTS = 1.1  # ratio from which weights are modelled as depending on the outcome
 LOGIT_WIDTH, LOGIT_LIMIT = 0.25, 10.0  # of the score bins within which weights are compared
+MIN_VARIANCE = 1e-9  # of outcomes or scores in a bin; below, they are equal but for rounding
 EQUAL_LOGS = 0.01  # logarithms of weights that differ by less count as equal
-Z_RATIO, Z_DEPENDENCE = 5.0, 3.0  # standard errors
+Z_RATIO, Z_DEPENDENCE = 5.0, 2.5  # standard errors
 BRIDGE = 2.0  # exceeded by a Brownian bridge with probability 0.0007
+POWERS = (1, 2, 3)  # of residual log weights that are compared between outcomes
 
 
-def weight_moments(rows: SortedRows) -> FloatArray:
-    """Return sums over rows, by score bin, (bins, 17), which add over rows.
+@dataclass(frozen=True, eq=False)
+class WeightModel:
+    """Regressions within score bins that show whether weights depend on the outcome y.
 
-    With l = ln w and x = logit p, less the lower end of the bin, they are sums of l^k for k = 0 to 4, of y l^k, and of y^2,
-    x, x^2, x y, x l, x y l and x l^2.
+    With x = logit p, the outcome is a + b x + d in each bin (``outcome`` has a and b by bin), and the logarithm of the
+    weight is y ln ratio + a + b x + r (``logs`` has a and b by bin): rows of outcome 1 weigh ``ratio`` times as much as
+    rows of outcome 0 with equal scores, 1 within noise. ``squares`` has the sum of d^2 by bin.
     """
+
+    outcome: FloatArray
+    logs: FloatArray
+    ratio: float
+    squares: FloatArray
+
+    @classmethod
+    def fit(cls, sums: FloatArray) -> WeightModel:
+        """Fit the regressions by least squares; ``sums`` are those of `weight_sums` over all rows."""
+        n, x, xx, y, xy, yy, logs, xl, yl, ll = sums.T
+        outcome, plain = _regress(n, x, xx, y, xy), _regress(n, x, xx, logs, xl)
+        squares = yy - outcome[0] * y - outcome[1] * xy
+        varies = squares > MIN_VARIANCE * n
+        squares = np.where(varies, squares, 0.0)
+        # The residual d is orthogonal to x: sum d l / sum d^2 is the coefficient of y in the regression on y and x.
+        product = np.where(varies, yl - outcome[0] * logs - outcome[1] * xl, 0.0)
+        slope = float(product.sum() / squares.sum()) if varies.any() else 0.0
+        rest = ll - plain[0] * logs - plain[1] * xl - 2.0 * slope * product + slope**2 * squares
+        noise = np.sum(squares * np.maximum(rest / np.maximum(n, 1.0), EQUAL_LOGS**2))
+        if abs(slope) < math.log(OUTCOME_WEIGHTS) or abs(slope) * squares.sum() < Z_RATIO * math.sqrt(noise):
+            slope = 0.0
+        return cls(outcome, _regress(n, x, xx, logs - slope * y, xl - slope * xy), math.exp(slope), squares)
+
+    def residual_sums(self, rows: SortedRows) -> FloatArray:
+        """Return sums over rows by score bin, (bins, 1 + 3 len(POWERS)): rows, and for k in POWERS d r^k, r^k and r^2k."""
+        place, x, y, logs = _weight_columns(rows)
+        d = y - self.outcome[0, place] - self.outcome[1, place] * x
+        r = logs - math.log(self.ratio) * y - self.logs[0, place] - self.logs[1, place] * x
+        columns: list[FloatArray | None] = [None]
+        for power in (r**k for k in POWERS):
+            columns += [d * power, power, power * power]
+        return _sum_by_bin(place, columns)
+
+    def is_incomplete(self, sums: FloatArray) -> bool:
+        """Return whether weights depend on the outcome in another way than by the ratio; ``sums``: of `residual_sums`.
+
+        Their mean, spread or skewness may differ between the outcomes, as where only some of the rows were sampled by
+        outcome, or by ratios that differ between low and high scores.
+        """
+        some = self.squares > 0
+        if not some.any():
+            return False
+        (n, *rest), squares = sums[some].T, self.squares[some]
+        for k, covariance, power, power2 in zip(POWERS, rest[::3], rest[1::3], rest[2::3], strict=True):
+            variance = np.maximum(power2 / n - (power / n) ** 2, EQUAL_LOGS ** (2 * k))
+            noise = math.sqrt(np.sum(squares * variance))
+            if abs(covariance.sum()) > Z_DEPENDENCE * noise:
+                return True
+            centred = covariance - squares * covariance.sum() / squares.sum()
+            if k == 1 and np.abs(np.cumsum(centred)).max() > BRIDGE * noise:
+                return True
+        return False
+
+
+def weight_sums(rows: SortedRows) -> FloatArray:
+    """Return sums over rows by score bin, (bins, 10): 1, x, x^2, y, xy, y^2, l, xl, yl and l^2, x = logit p, l = ln w."""
+    place, x, y, logs = _weight_columns(rows)
+    return _sum_by_bin(place, [None, x, x * x, y, x * y, y * y, logs, x * logs, y * logs, logs * logs])
+
+
+def _weight_columns(rows: SortedRows) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    """Return score bin, logit of the score less the lower end of the bin, outcome and logarithm of the weight of rows."""
     p, w = rows.p, rows.w
-    y, logs = p + rows.e / w, np.log(w)
     with np.errstate(divide="ignore"):
         x = np.clip(np.log(p) - np.log1p(-p), -LOGIT_LIMIT, LOGIT_LIMIT)
     place = np.floor((x + LOGIT_LIMIT) / LOGIT_WIDTH).astype(np.int64)
-    x += LOGIT_LIMIT - place * LOGIT_WIDTH
-    square = logs * logs
-    powers = [np.ones(len(p)), logs, square, square * logs, square * square]
-    columns = [*powers, *(y * power for power in powers), y * y, x, x * x, x * y, x * logs, x * y * logs, x * square]
+    return place, x + LOGIT_LIMIT - place * LOGIT_WIDTH, p + rows.e / w, np.log(w)
+
+
+def _sum_by_bin(place: IntArray, columns: Sequence[FloatArray | None]) -> FloatArray:
     bins = int(2 * LOGIT_LIMIT / LOGIT_WIDTH) + 1
     return np.stack([np.bincount(place, column, bins) for column in columns], axis=1, dtype=np.float64)
 
 
-def weight_ratio(moments: FloatArray) -> tuple[float, bool]:
-    """Return how many times as much rows of outcome 1 weigh as rows of outcome 0 with equal scores, 1 within noise.
-
-    By least squares of ln w on y and logit p within score bins; ``moments`` are those of `weight_moments`. Also return
-    whether weights depend on the outcome in another way than by that ratio: by a ratio close to 1, by ratios that differ
-    between low and high scores, or because their spread differs, as where only some of the rows were sampled by outcome.
-    """
-    moments = moments[moments[:, 0] > 0]
-    n, l1, y1, yl, (y2, x1, x2, xy, xl, xyl, xll) = *moments.T[[0, 1, 5, 6]], moments.T[10:]
-    xx, yx = x2 - x1**2 / n, xy - x1 * y1 / n
-    # In each bin, y less its regression on x: no function of the score is related to it.
-    on_x = np.where(xx > 1e-9 * n, yx / np.maximum(xx, 1e-300), 0.0)
-    yy, yl = y2 - y1**2 / n - on_x * yx, yl - y1 * l1 / n - on_x * (xl - x1 * l1 / n)
-    if yy.sum() <= 1e-9 * n.sum():
-        return 1.0, False
-    slope = float(yl.sum() / yy.sum())
-    # Sums of r^k, y r^2 and x r^2 with r = ln w - slope y, less its mean in the bin, for outcomes of 0 and 1.
-    positive = _shifted(moments[:, 5:10], np.full(len(n), slope))
-    mean = (l1 - slope * y1) / n
-    r = _shifted(moments[:, :5] - moments[:, 5:10] + positive, mean).T
-    yr = _shifted(positive, mean)[:, 2]
-    xr = xll - 2 * slope * xyl - 2 * mean * xl + (slope**2 + 2 * slope * mean) * xy + mean**2 * x1
-    spread = yr - y1 * r[2] / n - on_x * (xr - x1 * r[2] / n)
-    noise = math.sqrt(np.sum(yy * np.maximum(r[2] / n, EQUAL_LOGS**2)))
-    z, drift = abs(yl.sum()) / noise, np.abs(np.cumsum(yl - slope * yy)).max() / noise
-    differ = abs(spread.sum()) / math.sqrt(np.sum(yy * np.maximum(r[4] / n - (r[2] / n) ** 2, EQUAL_LOGS**4)))
-    ratio = math.exp(slope) if abs(slope) > math.log(OUTCOME_WEIGHTS) and z > Z_RATIO else 1.0
-    return ratio, bool((ratio == 1 and z > Z_DEPENDENCE) or drift > BRIDGE or differ > Z_DEPENDENCE)
-
-
-def _shifted(powers: FloatArray, by: FloatArray) -> FloatArray:
-    """Return sums of (l - by)^k, given those of l^k, k = 0 to 4, in the columns of ``powers``."""
-    terms = [[math.comb(k, j) * powers[:, j] * (-by) ** (k - j) for j in range(k + 1)] for k in range(5)]
-    return np.stack([np.sum(term, axis=0) for term in terms], axis=1)
+def _regress(n: FloatArray, x: FloatArray, xx: FloatArray, y: FloatArray, xy: FloatArray) -> FloatArray:
+    """Return intercept and slope of y on x by bin, (2, bins); the slope is 0 where x does not vary, as in empty bins."""
+    n = np.maximum(n, 1.0)
+    spread = xx - x * x / n
+    slope = np.where(spread > MIN_VARIANCE * n, (xy - x * y / n) / np.maximum(spread, 1e-300), 0.0)
+    return np.stack([(y - slope * x) / n, slope])
 
 
 def likely_root(squares: FloatArray | float, largest: FloatArray | float, failing: float) -> FloatArray:

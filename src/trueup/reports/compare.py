@@ -112,11 +112,14 @@ def compared_step(
 
 
 def _describe_worse(count: int, before: Finding, after: Finding, vocabulary: Vocabulary) -> str:
-    """State how many segments have become worse, and the change of one of them."""
+    """State how many segments have become worse, and the change of one of them: of its mean error if that has grown."""
     verb = "has" if count == 1 else "have"
     ratios = f"observed/expected {number(before.ratio)} before, {number(after.ratio)} now"
     if not (math.isfinite(before.ratio) and math.isfinite(after.ratio)) or after.expected <= 0:
         ratios = f"observed minus expected {number(before.bias)} before, {number(after.bias)} now"
+    if abs(after.bias) < abs(before.bias):
+        sizes = f"ecce {number(before.ecce, 2)} before, {number(after.ecce, 2)} now"
+        ratios = f"errors that vary with the score have grown ({sizes})"
     name = shorten(after.segment, MAX_NAME_LENGTH)
     return f"{count_segments(count, vocabulary)} {verb} become worse, most of all {name}: {ratios}."
 

@@ -214,7 +214,8 @@ def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
     most = max((problem.finding for problem in problems), key=lambda finding: abs(finding.excess))
     what = "outcome" if audit.schema.task == "regression" else vocabulary.outcomes
     place = most.segment if most.depth == 0 else f"{format_share(most.share)} of {rows}: {shorten(most.segment, 60)}"
-    return count, certain, Figure(f"largest excess of {what}", signed_count(most.excess), place), error
+    excess = "excess" if most.excess >= 0 else "shortfall"
+    return count, certain, Figure(f"largest {excess} of {what}", signed_count(most.excess), place), error
 
 
 def problem_table(
