@@ -54,9 +54,9 @@ class TaskLoss:
     link: str
     measure: str  # its name in reports
 
-    def apply_link(self, prediction: FloatArray) -> FloatArray:
-        """Return predictions on the scale of the link, such as logits, (n, outputs); extreme probabilities are clipped."""
-        return apply_link(prediction, self.link)
+    def apply_link(self, prediction: FloatArray, floor: float = MIN_PROBABILITY) -> FloatArray:
+        """Return predictions on the scale of the link, such as logits, (n, outputs); see the function `apply_link`."""
+        return apply_link(prediction, self.link, floor)
 
     def per_row(self, y: FloatArray, F: FloatArray) -> FloatArray:
         """Return the loss of every row, with outcome ``y`` and scores ``F`` on the scale of the link."""
@@ -115,14 +115,14 @@ def task_loss(task: Task) -> TaskLoss:
     return TASK_LOSSES[task]
 
 
-def apply_link(prediction: FloatArray, link: str) -> FloatArray:
-    """Return predictions on the scale of a link, such as logits, (n, outputs); extreme probabilities are clipped."""
+def apply_link(prediction: FloatArray, link: str, floor: float = MIN_PROBABILITY) -> FloatArray:
+    """Return predictions on the scale of a link, (n, outputs); probabilities are clipped to ``floor`` from 0 and 1."""
     p = prediction[:, None] if prediction.ndim == 1 else prediction
     if link == "identity":
         return p.astype(np.float64)
     if link == "softmax":
-        return np.log(np.maximum(p, MIN_PROBABILITY))
-    p = np.clip(p, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+        return np.log(np.maximum(p, floor))
+    p = np.clip(p, floor, 1 - floor)
     return np.asarray(np.log(p) - np.log1p(-p))
 
 

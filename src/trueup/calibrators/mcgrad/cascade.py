@@ -29,6 +29,7 @@ from trueup.kernels.trees import (
     IDENTITY,
     LOGIT,
     MAX_DEPTH,
+    MIN_PROBABILITY,
     SOFTMAX,
     CascadeProgram,
     Forest,
@@ -78,6 +79,7 @@ class CascadeRound:
     trees: int  # of each forest per output
     trials: tuple[CapacityTrial, ...] = ()  # capacities that were compared before this round; not stored in models
     more: tuple[Forest, ...] = ()  # further trees, which are not evaluated on held-out rows; see `joined`
+    floor: float = MIN_PROBABILITY  # of a line: predictions are clipped to this distance from 0 and 1 before the link
 
     def joined(self) -> CascadeRound:
         """Return the round as a model has it: all trees in one forest per cascade, and no trials."""
@@ -122,6 +124,11 @@ class Cascade(Map):
         """Return the number of cells of the lookup tables that trees are compiled to; 0 if trees are traversed."""
         return len(self.program.values) if self.rounds else 0
 
+    @property
+    def floor(self) -> float:
+        """Return the distance from 0 and 1 that probabilities are clipped to before the link."""
+        return self.rounds[0].floor if self.rounds else MIN_PROBABILITY
+
     @cached_property
     def program(self) -> CascadeProgram:
         """Compile the rounds to arrays for the scoring kernel; rounds that can be joined into one forest are."""
@@ -162,7 +169,7 @@ class Cascade(Map):
         if not self.rounds:
             return prediction.copy()
         program, features = self.program, list(columns)
-        before = np.ascontiguousarray(prediction.reshape(len(prediction), self.outputs))
+        before = np.ascontiguousarray(self._raised(prediction.reshape(len(prediction), self.outputs)))
         after = np.empty(before.shape)
 
         def score_chunk(start: int) -> None:
@@ -177,9 +184,15 @@ class Cascade(Map):
         """Return the corrected prediction of one row, given as codes and numbers in the order of the schema."""
         P: FloatArray = np.array([prediction], np.float64)
         if self.rounds:
-            score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
+            score(*self.program, np.array(row, np.float64).reshape(-1, 1), self._raised(P), P)
             P = self._clipped(P)
         return np.asarray(P[0])
+
+    def _raised(self, P: FloatArray) -> FloatArray:
+        """Return probabilities of at least ``floor`` and, of one output, at most 1 - floor."""
+        if self.floor == MIN_PROBABILITY or self.link == "identity":
+            return P
+        return np.clip(P, self.floor, 1 - self.floor) if self.link == "logit" else np.maximum(P, self.floor)
 
     def _clipped(self, scores: FloatArray) -> FloatArray:
         return scores if self.clip is None else np.clip(scores, *self.clip)
@@ -195,7 +208,7 @@ class Cascade(Map):
 
         F_t = theta_t (F + trees): rounds change F by what their trees add, and by (theta_t - 1)(F + trees).
         """
-        start = apply_link(np.array([prediction]), self.link)[0]
+        start, given = (apply_link(np.array([prediction]), self.link, at)[0] for at in (self.floor, MIN_PROBABILITY))
         conditions: dict[tuple[int, tuple[int, ...]], explain.ConditionSum] = defaultdict(explain.ConditionSum)
         rescaling = np.zeros(self.outputs)
         states, means = [start.copy() for _ in range(self.cascades)], [np.array(prediction, np.float64)]
@@ -225,11 +238,20 @@ class Cascade(Map):
             contributions += [
                 explain.Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)
             ]
+        if (start != given).any():
+            text = (
+                f"probabilities are at least {self.floor:g} from 0 and 1"
+                if self.outputs == 1
+                else f"at least {self.floor:g}"
+            )
+            contributions += [
+                explain.Contribution(text, float(c), label) for c, label in zip(start - given, labels, strict=True) if c
+            ]
         end, after = np.mean(states, axis=0), self.apply_one(list(row), list(prediction))
         if self.clip is not None and abs(end[0] - after[0]) > MIN_CLIPPING:
             contributions.append(explain.Contribution(explain.CLIPPED.format(*self.clip), float(after[0] - end[0])))
             end = after
-        return explain.explain_change(self.link, prediction, after, contributions, (end - start).tolist())
+        return explain.explain_change(self.link, prediction, after, contributions, (end - given).tolist())
 
     def feature_sets(self) -> list[tuple[int, ...]]:
         """Return sets of one or two features that one path of a tree tests, as `tested_together` sorts them."""
@@ -346,6 +368,7 @@ def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], d
             "trees": round_.trees,
             "forests": [next(size) for _ in round_.forests],
             **({"more": [next(size) for _ in round_.more]} if round_.more else {}),
+            **({"floor": round_.floor} if round_.floor > MIN_PROBABILITY else {}),
             **({"capacities": [asdict(trial) for trial in round_.trials]} if round_.trials else {}),
         }
         for round_ in rounds
@@ -375,8 +398,10 @@ def unpack_rounds(
         require(valid, "the factor of a round is invalid")
         is_constant = all(not len(forest.feature) and len(forest.root) == outputs for forest in own)
         require(entry["trees"] > 0 or is_constant, "a line is invalid")
+        floor = entry.get("floor", MIN_PROBABILITY)
+        require(isinstance(floor, float) and MIN_PROBABILITY <= floor < 0.5, "the floor of a line is invalid")
         trials = tuple(CapacityTrial(**trial) for trial in entry.get("capacities", ()))
-        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more))
+        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more, floor))
     return tuple(rounds)
 
 

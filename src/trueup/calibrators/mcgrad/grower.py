@@ -18,12 +18,12 @@ from scipy.special import expit, softmax
 from trueup.calibrators import stopping
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound
 from trueup.calibrators.mcgrad.levels import LevelStatistics
-from trueup.calibrators.mcgrad.line import fit_lines, line_p_value
+from trueup.calibrators.mcgrad.line import fit_lines, line_loss, line_p_value
 from trueup.calibrators.stopping import CapacityTrial, Split, TaskLoss, hold_out_last
 from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 from trueup.data import folds
 from trueup.kernels.threads import Workers
-from trueup.kernels.trees import constant_forest
+from trueup.kernels.trees import MIN_PROBABILITY, constant_forest
 from trueup.learners import lightgbm
 from trueup.learners.lightgbm import BinnedDataset, FoldDataset, GrowthParameters, TreeGrower
 
@@ -38,6 +38,8 @@ TREES_PER_STEP = 5  # trees a fold grows at a time
 MAX_LEAD = 20  # trees by which a fold may be ahead of the others
 MORE_TREES = 1.5  # how many times the best number of trees of one model the mean of several has
 LINE_LEVEL = 0.01  # of the test that a line is needed
+FLOORS = (1e-5, 1e-4, 1e-3, 1e-2)  # of probabilities, that a line may have
+FLOOR_GAIN = 2.0  # by which a floor must lower the total loss
 TRIAL_FOLDS = 2  # folds on which capacities are compared
 TRIAL_ROWS = 50_000  # if there are more, capacities are compared on a sample of about this size
 TRIAL_SEED = 2_000_003  # added to the seed: the sample is independent of the folds
@@ -209,9 +211,29 @@ class CascadeGrower:
 
     def _fit_line(self) -> CascadeRound:
         """Return a round that is a line, fitted on the training rows of each split."""
-        lines = fit_lines(self.loss, self.y, self.F[0], self.weight, self.splits, self.communicator)
+        floor, F = self._best_floor()
+        lines = fit_lines(self.loss, self.y, F, self.weight, self.splits, self.communicator)
         forests = tuple(constant_forest(line.intercept / line.slope) for line in lines)
-        return CascadeRound(tuple(line.slope for line in lines), forests, 0)
+        return CascadeRound(tuple(line.slope for line in lines), forests, 0, floor=floor)
+
+    def _best_floor(self) -> tuple[float, FloatArray]:
+        """Return the floor of probabilities with which a line has the lowest loss, and the scores with it.
+
+        Predictions such as the 0 of a forest, a share of its trees, are not as certain as a logit of -14 is.
+        """
+        prediction, best = self.table.prediction, (MIN_PROBABILITY, self.F[0])
+        if self.loss.name == "squared":
+            return best
+        nearest = np.minimum(prediction, 1 - prediction) if self.loss.name == "log" else prediction
+        lowest = -float(self.communicator.all_reduce_max([-nearest.min(initial=1.0)])[0])
+        loss = line_loss(self.loss, self.y, self.F[0], self.weight, self.communicator)
+        for floor in FLOORS:
+            if floor > lowest:
+                F = self.loss.apply_link(prediction, floor)
+                own = line_loss(self.loss, self.y, F, self.weight, self.communicator)
+                if own < loss - FLOOR_GAIN:
+                    loss, best = own, (floor, F)
+        return best
 
     # Rounds of trees
 
@@ -220,6 +242,10 @@ class CascadeGrower:
 
         Factors that are not known are ``theta``, or the best factor. Later rounds have the capacity that this one chose.
         """
+        if round_.floor > MIN_PROBABILITY:
+            self.F = [self.loss.apply_link(self.table.prediction, round_.floor)] * len(self.splits)
+            if self.sample is not None:
+                self.sample_F = [self.loss.apply_link(self.sample.prediction, round_.floor)] * len(self.splits)
         for trial in round_.trials:
             if trial.chosen:
                 self.growth = next(g for g in self.capacities if (g.depth, g.leaves) == (trial.depth, trial.leaves))

@@ -61,6 +61,15 @@ def fit_lines(
     return lines
 
 
+def line_loss(
+    loss: TaskLoss, y: FloatArray, F: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
+) -> float:
+    """Return the total loss of the best line over all rows."""
+    w = np.ones(len(y)) if weight is None else weight
+    line = _minimise(loss, y, F, w, _identity(F.shape[1]), communicator)
+    return _sum_rows(loss, y, F, w, line, communicator).loss
+
+
 def line_p_value(
     loss: TaskLoss, y: FloatArray, F: FloatArray, weight: FloatArray | None, cluster: IntArray | None = None,
     communicator: Communicator = SINGLE_PROCESS, cluster_count: int = 0,
