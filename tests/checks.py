@@ -27,7 +27,15 @@ from sklearn.preprocessing import FunctionTransformer
 
 import trueup as tu
 from frames import MAKERS
-from trueup.errors import ArgumentError, ColumnError, NotFittedError, OneClassWarning, TrueupError, UnseenWarning
+from trueup.errors import (
+    ArgumentError,
+    ClusterWarning,
+    ColumnError,
+    NotFittedError,
+    OneClassWarning,
+    TrueupError,
+    UnseenWarning,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -429,10 +437,12 @@ def law_a_weight_of_two_equals_two_rows(case):
     # Trees find their bins from rows, not weights: bins are the same only if all weights are equal.
     times = np.where((np.arange(len(data["y"])) % 3 > 0) & (case.counts == 0), 1, 2)
     twice = np.repeat(np.arange(len(data["y"])), times)
-    weighted, doubled, once = (
-        fit(case, columns, weight, **case.plain).predict(data)
-        for columns, weight in ((data, times.astype(float)), (take(data, twice), None), (data, None))
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "[0-9,]+ rows share all features", ClusterWarning)
+        weighted, doubled, once = (
+            fit(case, columns, weight, **case.plain).predict(data)
+            for columns, weight in ((data, times.astype(float)), (take(data, twice), None), (data, None))
+        )
     change = np.sqrt(np.mean((weighted - scores(case, data)) ** 2))
     assert np.sqrt(np.mean((weighted - doubled) ** 2)) <= case.counts * change
     assert not same(weighted, once) or not case.counts

@@ -264,7 +264,7 @@ def rows_of_patients(correlation, patients=400, size=5):
 
 def test_rows_that_share_all_features_and_much_of_their_errors_are_named_in_a_warning():
     (data, patient), fix = rows_of_patients(0.5), tu.MCGrad("p", ["x0", "x1", "x2"], trees=3, threads=1)
-    with pytest.warns(ClusterWarning, match="2,000 rows share all their features with other rows") as caught:
+    with pytest.warns(ClusterWarning, match="2,000 rows share all features and the score with other rows") as caught:
         fix.fit(data, "y")
     assert caught[0].filename == __file__
     fix.fit(data, "y", cluster=patient)

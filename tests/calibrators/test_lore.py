@@ -468,6 +468,7 @@ def test_slightly_too_many_rows_for_leave_one_out_are_mostly_training_rows():
         assert judges == n if n <= estimator.MAX_LEAVE_ONE_OUT else judges <= n / 2
 
 
+@pytest.mark.filterwarnings("ignore:[0-9,]+ rows share all features:trueup.errors.ClusterWarning")
 def test_copies_are_left_out_together():
     data = plane(200)
     twice = {name: np.repeat(column, 2) for name, column in data.items()}
@@ -508,6 +509,7 @@ def test_large_data_is_evaluated_on_held_out_rows(monkeypatch):
     assert grouped.history_.chosen == 1
 
 
+@pytest.mark.filterwarnings("ignore:[0-9,]+ rows share all features:trueup.errors.ClusterWarning")
 def test_evaluation_treats_weights_as_copies(monkeypatch):
     monkeypatch.setattr(estimator, "MAX_LEAVE_ONE_OUT", 450)
     data = plane(300, drift=1.5)

@@ -388,6 +388,7 @@ def test_missing_values_dates_and_indicators_are_groups():
     assert {one.group for one in as_number.patches_.patches} <= {"all rows", "flag=0", "flag=1"}
 
 
+@pytest.mark.filterwarnings("ignore:[0-9,]+ rows share all features:trueup.errors.ClusterWarning")
 @pytest.mark.parametrize("task", ["binary", "regression"])
 @pytest.mark.parametrize("make", [tu.HKRR, tu.Multiaccuracy])
 def test_integer_weights_count_rows(make, task):

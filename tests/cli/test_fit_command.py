@@ -64,7 +64,7 @@ def test_json_contains_the_whole_fit(workdir, capsys):
     assert output["file"] == "m.trueup"
     assert output["model"]["features"] == ["country", "age"]
     assert output["history"]["chosen"] > 0
-    assert output["model"]["map"].startswith(f"{output['history']['chosen']} round")
+    assert output["model"]["map"].startswith("a line and 1 round (")
     assert output["explanation"]["corrections"]
     code, out, _ = call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup", "--json", "m.json")
     assert "\nwrote m.json\nnext:\n" in out

@@ -499,8 +499,7 @@ def find_families(
         blocks = []
         for chunk in rows.chunks if noise is None else map(noise.apply, rows.chunks):
             chunk.zeros, chunk.kept_codes  # noqa: B018  # computed here, once, and not by every thread at the same time
-            found = workers.map(partial(_tally_in_memory, chunk), groups)
-            blocks.append(list(itertools.chain.from_iterable(found)))
+            blocks.append(list(itertools.chain(*workers.map(partial(_tally_in_memory, chunk), groups))))
     else:
         blocks, pool = _tally_partitions(rows, grid, fixed + _with_cells(pairs, rows, grid), noise)
     families = [SegmentFamily(label, rows.real, own, noise) for label, own in zip(rows.targets, blocks, strict=True)]

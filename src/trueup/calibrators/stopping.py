@@ -225,28 +225,14 @@ class Round:
 
 @dataclass(frozen=True)
 class CapacityTrial:
-    """A capacity of the trees that a fit compared with others on held-out rows, before the first round of trees.
-
-    Attributes
-    ----------
-    depth : int or None
-    leaves : int
-        Maximum depth and number of leaves of a tree.
-    trees : int
-        The number of trees with the lowest loss.
-    loss : float
-        Mean loss of the held-out rows, less what averaging the models of all folds is expected to gain.
-    difference, error : float
-        Difference of the loss to the lowest one, and its standard error.
-    chosen : bool
-    """
+    """A capacity of the trees that a fit compared with others on held-out rows, before the first round of trees."""
 
     depth: int | None
-    leaves: int
-    trees: int
-    loss: float
-    difference: float
-    error: float
+    leaves: int  # depth and leaves are maximums of a tree
+    trees: int  # number of trees with the lowest loss
+    loss: float  # mean loss of the held-out rows, less what averaging the models of all folds is expected to gain
+    difference: float  # of the loss to the lowest one
+    error: float  # standard error of the difference
     chosen: bool
 
     @property

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MIN_IDENTIFIERS, MAX_MEAN_ROWS, MIN_NAMED = 100, 100, 10
 SAMPLE_ROWS, MIN_SAMPLED = 2000, 90  # of so many rows, at least so many have a value of their own
 MIN_SIGMAS, MIN_DESIGN_EFFECT = 5.0, 1.2  # of the correlation of residuals, below which there is no warning
-MIN_SHARED_CORRELATION = 0.1  # of rows that share all features; errors of the score on segments rarely cause as much
+MIN_SHARED_CORRELATION = 0.1  # of rows that share features and score
 SCORE_BINS = 20
 MAX_MISSING = 0.5  # share of the rows of an identifier
 IDENTIFIER_NAME = re.compile(
@@ -77,10 +77,11 @@ def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> None:
 
 
 def warn_of_shared_features(table: Table, stacklevel: int) -> None:
-    """Warn if rows that share all their features have residuals that are much alike: copies, or rows of one customer."""
-    if not table.columns or table.prediction.ndim > 1:
+    """Warn if rows with the same features and score have residuals that are much alike: copies, or rows of one customer."""
+    if not table.columns or len(table.schema.prediction) != 1:
         return
-    keys, codes, counts = np.unique(hash_numbers(list(table.columns.values())), return_inverse=True, return_counts=True)
+    content = hash_numbers([*table.columns.values(), table.prediction])
+    keys, codes, counts = np.unique(content, return_inverse=True, return_counts=True)
     if len(keys) < MIN_IDENTIFIERS or len(keys) == len(codes) or len(codes) >= MAX_MEAN_ROWS * len(keys):
         return
     correlation, sigmas = within_correlation(_standardise(table.y, table.prediction), codes, len(keys))
@@ -89,7 +90,7 @@ def warn_of_shared_features(table: Table, stacklevel: int) -> None:
         return
     shared = int(counts[counts > 1].sum())
     warnings.warn(
-        f"{shared:,} rows share all their features with other rows, and their residuals are alike (correlation "
+        f"{shared:,} rows share all features and the score with other rows, and their residuals are alike (correlation "
         f"{min(correlation, 1.0):.2g}): if they are copies, or rows of one customer, the gain on held-out rows says little "
         'about new customers\nhint: pass cluster="..." (--cluster on the command line), the column that identifies them',
         ClusterWarning,
