@@ -710,6 +710,7 @@ def test_transformers_define_points_but_cannot_be_saved(tmp_path):
         tu.save(fix, tmp_path / "model")
 
 
+@pytest.mark.filterwarnings("ignore:[0-9,]+ rows share all features:trueup.errors.ClusterWarning")
 def test_transformers_see_rows_of_weight_two_twice():
     data = plane(100)
     times = np.arange(100) % 2 + 1

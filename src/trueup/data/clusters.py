@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MIN_IDENTIFIERS, MAX_MEAN_ROWS, MIN_NAMED = 100, 100, 10
 SAMPLE_ROWS, MIN_SAMPLED = 2000, 90  # of so many rows, at least so many have a value of their own
 MIN_SIGMAS, MIN_DESIGN_EFFECT = 5.0, 1.2  # of the correlation of residuals, below which there is no warning
-MIN_SHARED_CORRELATION = 0.1  # of rows that share features and score
+MIN_SHARED, MIN_SHARED_CORRELATION = 0.8, 0.1  # share of rows that share features and score with others, and correlation
 SCORE_BINS = 20
 MAX_MISSING = 0.5  # share of the rows of an identifier
 IDENTIFIER_NAME = re.compile(
@@ -82,13 +82,13 @@ def warn_of_shared_features(table: Table, stacklevel: int) -> None:
         return
     content = hash_numbers([*table.columns.values(), table.prediction])
     keys, codes, counts = np.unique(content, return_inverse=True, return_counts=True)
-    if len(keys) < MIN_IDENTIFIERS or len(keys) == len(codes) or len(codes) >= MAX_MEAN_ROWS * len(keys):
+    shared = int(counts[counts > 1].sum())
+    if len(keys) < MIN_IDENTIFIERS or shared < MIN_SHARED * len(codes) or len(codes) >= MAX_MEAN_ROWS * len(keys):
         return
     correlation, sigmas = within_correlation(_standardise(table.y, table.prediction), codes, len(keys))
     design = _design_effect(correlation, counts)
     if correlation < MIN_SHARED_CORRELATION or sigmas < MIN_SIGMAS or design < MIN_DESIGN_EFFECT:
         return
-    shared = int(counts[counts > 1].sum())
     warnings.warn(
         f"{shared:,} rows share all features and the score with other rows, and their residuals are alike (correlation "
         f"{min(correlation, 1.0):.2g}): if they are copies, or rows of one customer, the gain on held-out rows says little "
