@@ -165,7 +165,7 @@ sys.exit(main(words))
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs groups of processes")
 def test_ctrl_c_during_training_leaves_no_file_and_no_process(workdir):
-    duckdb.sql(f"COPY ({MANY.format(50_000)}) TO 'many.parquet'")
+    duckdb.sql(f"COPY ({MANY.format(15_000)}) TO 'many.parquet'")
     (workdir / "spill").mkdir()
     (workdir / "o.trueup").write_text("old")
     before = sorted(workdir.iterdir())
