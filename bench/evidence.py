@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence_decide import deciding
+from evidence_fixing import fixing, fixing_speed, no_harm
 from evidence_materiality import materiality
 from evidence_scale import scaling
 from page_sizing import sizing_page
@@ -272,74 +273,6 @@ def measures() -> list[str]:
         *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
         "",
         "`python bench/metrics.py`",
-        "",
-    ]
-
-
-def fixing() -> list[str]:
-    found = figures("quality")
-    summary, methods = found["summary"], ("base", "trueup", "mcgrad", "isotonic", "refit")
-    rows = []
-    for measured, title in (
-        ("log_loss", "log loss"),
-        ("sigma", "multicalibration error, mcgrad's measure (sigma)"),
-        ("sigma_ours", "multicalibration error, trueup's measure (sigma)"),
-    ):
-        each = summary[measured]
-        rows.append([title, "mean", *(f"{each['mean'][name]:.4f}" for name in methods)])
-        rows.append(["", "mean rank", *(f"{each['mean rank'][name]:.2f}" for name in methods)])
-        better = each["better than"]
-        rows.append(["", "trueup is better", *("" if name == "trueup" else f"{better[name]:.0%}" for name in methods)])
-    sets: dict[str, list[dict[str, Any]]] = {}
-    for case in found["cases"]:
-        sets.setdefault(case["case"].rsplit("-", 1)[0], []).append(case)
-    by_set = [
-        [name, f"{cases[0]['rows']:,}", *(f"{sum(c['log_loss'][m] for c in cases) / len(cases):.5f}" for m in methods)]
-        for name, cases in sets.items()
-    ]
-    return [
-        "## Quality of the fix",
-        "",
-        f"{len(found['cases'])} cases of real data: four data sets, three base models and a real score, up to five seeds; "
-        "calibration rows that the base models were not trained on, measured on test rows. Refit is LightGBM "
-        "trained on features and "
-        "score, the better of two configurations. MCGrad with its defaults, which were chosen on these data sets.",
-        "",
-        *table(["", "", *methods], rows),
-        "",
-        "Mean log loss over the seeds:",
-        "",
-        *table(["data and base model", "calibration rows", *methods], by_set),
-        "",
-        *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
-        "",
-        "`python bench/quality.py`",
-        "",
-    ]
-
-
-def fixing_speed() -> list[str]:
-    found = figures("mcgrad")
-    peer, ours = found["peer"], found["ours"]
-    rows = [
-        [name, f"{one['rows']:,}", f"{one['mcgrad']:.2f}", f"{one['trueup']:.2f}", f"{one['times faster']:.1f}"]
-        for name, one in found["real"].items()
-    ]
-    return [
-        "## Speed of the fix",
-        "",
-        "200,000 simulated rows x 12 features, two threads each, both with their defaults, in one run: mcgrad 0.1.5 fits "
-        f"in {peer['fit']:.1f} s, scores 100,000 rows in {peer['batch']:.2f} s and one in {peer['one'] * 1e3:.1f} ms; "
-        f"trueup fits in {ours['fit']:.1f} s ({ours['trees']:,} trees), scores them in {ours['frame']:.3f} s from a frame "
-        f"and {ours['table']:.3f} s from a Table, and one in {ours['one'] * 1e6:.0f} microseconds.",
-        "",
-        *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
-        "",
-        "Fits of real calibration rows, in seconds:",
-        "",
-        *table(["data and base model", "rows", "mcgrad", "trueup", "times faster"], rows),
-        "",
-        "`python bench/mcgrad.py` and `python bench/mcgrad.py --real`",
         "",
     ]
 
@@ -685,7 +618,7 @@ def page() -> str:
         *bounds(),
         *measures(),
     ]
-    fixes = [*fixing(), *fixing_speed(), *small_data(), *level_sets(), *depth_two(), *isotonic()]
+    fixes = [*fixing(), *fixing_speed(), *no_harm(), *small_data(), *level_sets(), *depth_two(), *isotonic()]
     return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime(), *deciding(), *scaling()])
 
 
