@@ -37,8 +37,8 @@ def fixing() -> list[str]:
         "## Quality of the fix",
         "",
         f"{len(found['cases'])} cases of real data, three base models and a real score; calibration rows that the base "
-        "models were not trained on, measured on test rows. Refit is LightGBM trained on features and score, the better of two "
-        f"configurations. MCGrad has its defaults. {unseen['cases']} cases are of data that was not looked at before "
+        "models were not trained on, measured on test rows. Refit is LightGBM trained on features and score, the better of "
+        f"two configurations. MCGrad has its defaults. {unseen['cases']} cases are of data that was not looked at before "
         "(acs_mobility_2018, communities_crime).",
         "",
         *table(["", "", *methods], rows),
@@ -117,8 +117,8 @@ def no_harm() -> list[str]:
     return [
         "## No harm, few rows, rare levels",
         "",
-        f"Calibrated scores, {found['seeds']} seeds a row: share of fits that change anything, and mean change of log loss on "
-        "new rows (standard error), in thousandths of a nat.",
+        f"Calibrated scores, {found['seeds']} seeds a row: share of fits that change anything, and mean change of log loss "
+        "on new rows (standard error), in thousandths of a nat.",
         "",
         *table(["method", "rows", "features", "events", "changed", "change of log loss"], calibrated),
         "",
@@ -130,7 +130,7 @@ def no_harm() -> list[str]:
         "",
         *table(["rows", "events", "error", "Platt", "MCGrad", "share of Platt's"], lines),
         "",
-        "An error that rare levels share (levels x rows of each, seed) among 50,000 rows: share that is corrected, and gain.",
+        "An error that rare levels share (levels x rows of each, seed) among 50,000 rows: share corrected, and gain.",
         "",
         *table(["case", "corrected", "mcgrad", "gain", "mcgrad"], rare),
         "",
