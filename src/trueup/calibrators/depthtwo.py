@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 RATES = (1.0, 0.3, 0.1, 0.03, 0.01)  # the search starts with the second and third and continues towards the better one
-SEARCH_ERRORS = 2.0  # standard errors that the best of several learning rates must gain
 FIXED_RATE = 0.1
 MAX_TREES, FIXED_TREES = 2000, 100
 CHECK_DEPTH = 4  # of the deeper trees of the saturation check
@@ -346,7 +345,7 @@ class DepthTwo(SegmentCalibrator):
         """Return the history: the trees of ``fit`` are chosen if they improve on the held-out scores ``base`` enough."""
         count = fit.grower.rounds[0].trees
         losses = iter([(fit.y - base) ** 2, fit.losses])
-        chosen, evaluations = choose_rounds(losses, fit.weight, cluster=fit.cluster, errors=SEARCH_ERRORS)
+        chosen, evaluations = choose_rounds(losses, fit.weight, cluster=fit.cluster)
         trees = f"{count} tree{'s' if count > 1 else ''} at learning rate {fit.rate:g}"
         reason = "no trees lowered the held-out squared error significantly; scores are left unchanged"
         if self.stopping is None:

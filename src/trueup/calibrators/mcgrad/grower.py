@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TREES_PER_STEP = 5  # trees a fold grows at a time
 MAX_LEAD = 20  # trees by which a fold may be ahead of the others
 MORE_TREES = 1.5  # how many times the best number of trees of one model the mean of several has
-LINE_LEVEL = 0.01  # of the test that a line is needed
+LINE_LEVEL = 0.005  # of the test that a line is needed
 FLOORS = (1e-5, 1e-4, 1e-3, 1e-2)  # of probabilities, that a line may have
 FLOOR_GAIN = 2.0  # by which a floor must lower the total loss
 TRIAL_FOLDS = 2  # folds on which capacities are compared
