@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Numbers of leaves that a fit chooses from after tables (depth 2), and the learning rate of each: small trees tolerate
 # larger steps. Trees of many leaves are compared where each would have enough rows.
-TABLE_RATE = 0.3
+TABLE_RATE = FAST_RATE = 0.3
 LEAVES = {8: 0.2, 16: 0.15, 31: 0.1, 64: 0.1, 128: 0.1}
 MIN_ROWS_PER_LEAF = 20
 SINGLE_RATE = 0.1  # of a single model, which is not averaged with others
@@ -184,7 +184,7 @@ class MCGrad(SegmentCalibrator):
         grower = CascadeGrower(
             rows, task_loss(table.schema.task), splits, growth, stopping.scale_weights(rows.weight, len(table)),
             Workers(self.threads), progress, capacities=self._capacities(growth, len(table)),
-            max_rounds=self._max_rounds(), line=self.stopping is not None, averaged=self._is_averaged(),
+            fast_rate=self._fast_rate(), max_rounds=self._max_rounds(), line=self.stopping is not None, averaged=self._is_averaged(),
             given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
         )  # fmt: skip
         evaluated, rounds = grower.evaluated_rows, grower.rounds
@@ -276,6 +276,10 @@ class MCGrad(SegmentCalibrator):
             growth,
             *(replace(growth, depth=None, leaves=leaves, learning_rate=rate or LEAVES[leaves]) for leaves in larger),
         ]
+
+    def _fast_rate(self) -> float | None:
+        """Return the learning rate for many rows that need many trees; None if the rate is given."""
+        return FAST_RATE if self.learning_rate is None and self._is_averaged() else None
 
     def _monotone(self, schema: Schema) -> tuple[int, ...]:
         """Validate the constraints; return 1, -1 or 0 for every feature, then for the prediction."""

@@ -44,6 +44,8 @@ TRIAL_FOLDS = 2  # folds on which capacities are compared
 TRIAL_ROWS = 50_000  # if there are more, capacities are compared on a sample of about this size
 TRIAL_SEED = 2_000_003  # added to the seed: the sample is independent of the folds
 TRIAL_WORK = 2.0  # how many times the work of the best capacity so far another one may take
+TRIAL_TREES = 300  # at most, of each capacity
+MANY_TREES = 200  # with more of them, and more than TRIAL_ROWS rows, the learning rate is `fast_rate`
 SIMPLER_ERRORS = 0.5  # the simplest capacity is chosen that is within this many standard errors of the best one
 
 
@@ -65,6 +67,7 @@ class CascadeGrower:
     binned: BinnedDataset | None = None  # the features of the table, if they are binned already
     capacities: Sequence[GrowthParameters] = ()  # simplest first: the first trees choose one, instead of ``growth``
     max_rounds: int = 1  # rounds of trees; a line before them does not count
+    fast_rate: float | None = None  # learning rate if the comparison shows that many rows need many trees
     line: bool = False  # whether the first round may be a line
     averaged: bool = False  # whether the models of all splits will be averaged
     rescale: bool = True  # whether a round ends with the best factor theta; if not, theta is 1
@@ -193,7 +196,8 @@ class CascadeGrower:
         trials: tuple[CapacityTrial, ...] = ()
         if len(self.capacities) > 1 and all(round_.is_line for round_ in self.rounds):
             trial, trials = self._choose_capacity()
-            self.growth, trial = trial.growth, None if trial.sample is not None else trial
+            self._use_capacity(trials)
+            trial = trial if trial.sample is None else None
         self._apply_round(replace(self._grow_forests(trial), trials=trials), theta)
 
     # The linear round
@@ -246,9 +250,8 @@ class CascadeGrower:
             self.F = [self.loss.apply_link(self.table.prediction, round_.floor)] * len(self.splits)
             if self.sample is not None:
                 self.sample_F = [self.loss.apply_link(self.sample.prediction, round_.floor)] * len(self.splits)
-        for trial in round_.trials:
-            if trial.chosen:
-                self.growth = next(g for g in self.capacities if (g.depth, g.leaves) == (trial.depth, trial.leaves))
+        if round_.trials:
+            self._use_capacity(round_.trials)
         self._add_forests(round_.forests)
         self._held_out = self._take_held_out()
         thetas = round_.thetas
@@ -433,9 +436,19 @@ class CascadeGrower:
         ]
         return trials[chosen], tuple(compared)
 
+    def _use_capacity(self, trials: Sequence[CapacityTrial]) -> None:
+        """Set the parameters of the trees to the capacity that was chosen."""
+        chosen = next(trial for trial in trials if trial.chosen)
+        self.growth = next(g for g in self.capacities if (g.depth, g.leaves) == (chosen.depth, chosen.leaves))
+        if self.fast_rate is not None and chosen.trees > MANY_TREES and self._rows() > TRIAL_ROWS:
+            self.growth = replace(self.growth, learning_rate=max(self.growth.learning_rate, self.fast_rate))
+
+    def _rows(self) -> float:
+        return float(self.communicator.all_reduce_sum([len(self.y)])[0])
+
     def _sample_rows(self) -> BoolArray | None:
         """Return which rows capacities are compared on: about TRIAL_ROWS, by a hash of their content; None for all."""
-        rows = float(self.communicator.all_reduce_sum([len(self.y)])[0])
+        rows = self._rows()
         if rows <= TRIAL_ROWS:
             return None
         keys = folds.hash_numbers(stopping.row_content(self.table)[0], self.growth.seed + TRIAL_SEED)
@@ -446,7 +459,7 @@ class CascadeGrower:
     ) -> _Trial:
         """Grow trees of a capacity on some folds, with at most about ``limit`` of work, and evaluate them."""
         cost = math.log2(growth.leaves)  # of a tree: each row takes part in this many levels of splits
-        most = int(min(growth.trees, max(limit / cost, growth.patience)))
+        most = int(min(growth.trees, TRIAL_TREES, max(limit / cost, growth.patience)))
         growers = {fold: TreeGrower(own, self._fold_growth(growth, fold)) for fold, own in data.items()}
         search = self._grow_trees(growers, replace(growth, trees=most), {})
         forests = {fold: grower.forest(search.best).scaled(self.scale) for fold, grower in growers.items()}

@@ -96,6 +96,7 @@ class FitPlan:
 
     growth: GrowthParameters
     capacities: tuple[GrowthParameters, ...]  # that the first round of trees chooses from, if several
+    fast_rate: float | None
     averaged: bool  # whether the models of a cross-validation are averaged
     rule: CrossValidation | Holdout | None  # how rows are held out; None also if there are validation rows
     max_rounds: int
@@ -130,7 +131,7 @@ def fit_partitioned(
         validation = calibrator._read_labelled(rule.data, rule.outcome, rule.sample_weight, sample.schema)
         stopping.warn_if_trained_on(sample, validation, task_loss(schema.task), stacklevel=5)
     plan = FitPlan(
-        growth, tuple(calibrator._capacities(growth, len(summary))), calibrator._is_averaged(),
+        growth, tuple(calibrator._capacities(growth, len(summary))), calibrator._fast_rate(), calibrator._is_averaged(),
         rule if isinstance(rule, (CrossValidation, Holdout)) else None,
         max_rounds, max_rounds if rule is None else rule.patience, calibrator.threads, sample, validation, summary.digest,
     )  # fmt: skip
@@ -252,7 +253,7 @@ def _make_grower(
         joined, task_loss(table.schema.task), splits, plan.growth,
         stopping.scale_weights(joined.weight, len(table), communicator),
         Workers(plan.threads or communicator.threads), plan.progress, communicator=communicator,
-        capacities=plan.capacities, line=plan.rule is not None or plan.validation is not None, averaged=plan.averaged,
+        capacities=plan.capacities, fast_rate=plan.fast_rate, line=plan.rule is not None or plan.validation is not None, averaged=plan.averaged,
         max_rounds=plan.max_rounds, given=rounds, sample=plan.sample,
     )  # fmt: skip
 
