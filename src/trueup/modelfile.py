@@ -173,7 +173,7 @@ def _read_schema(entry: Any) -> Schema:
 def _read_history(entry: Any, schema: Schema) -> History:
     # The first files did not name the measure; they hold cascades, evaluated by the loss of their task.
     history = History.from_dict({"measure": task_loss(schema.task).measure, **entry})
-    check_fields(history, *history.rounds)
+    check_fields(history, *history.rounds, *history.capacities)
     require(history.measure in MEASURES, "the history is invalid")
     require(0 <= history.chosen < len(history.rounds), "the chosen round is missing")
     require(all(round_.number == number for number, round_ in enumerate(history.rounds)), "a round is invalid")

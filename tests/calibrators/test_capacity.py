@@ -262,3 +262,80 @@ def test_further_parameters_reach_lightgbm():
     plain, extra, alias = (fix.predict(data) for fix in fits)
     assert (plain != extra).any()
     np.testing.assert_array_equal(extra, alias)
+
+
+# ------------------------------------------------------------------ found by review
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e5])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_a_regression_line_does_not_depend_on_unit_and_offset(unit, offset):
+    random = np.random.default_rng(10)
+    x = random.normal(7, 1, 500)
+    y = 10 + 2 * x + random.normal(0, 0.5, 500)
+    f, y = unit * (x + offset), unit * y
+    (line,) = fit_lines(task_loss("regression"), y, f[:, None], None, hold_out_last(500))
+    expected = np.polyfit(x, y, 1)
+    assert line.slope == pytest.approx(expected[0] / unit, rel=1e-6)
+    assert np.abs(line.apply(f[:, None])[:, 0] - np.polyval(expected, x)).max() < 1e-5 * unit
+    assert line_p_value(task_loss("regression"), y, f[:, None], None) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["clusters", "lognormal"])
+@pytest.mark.repeated(300, 1500)
+def test_lines_of_few_clusters_and_skewed_noise_keep_their_level(kind, repetitions):
+    random, alarms = np.random.default_rng(11), 0
+    for _ in range(repetitions):
+        if kind == "clusters":
+            cluster = np.repeat(np.arange(20), 20)
+            F = random.normal(size=20)[cluster]
+            y = (random.random(20)[cluster] < expit(F)).astype(float)
+            p_value = line_p_value(task_loss("binary"), y, F[:, None], None, cluster)
+        else:
+            F = random.normal(5, 1, 200)
+            y = F + np.exp(1.2 * random.normal(size=200)) - np.exp(0.72)
+            p_value = line_p_value(task_loss("regression"), y, F[:, None], None)
+        alarms += p_value < 0.01
+    assert alarms / repetitions <= 0.015 + three_se(0.015, repetitions)
+
+
+def test_scores_of_one_half_can_get_an_intercept():
+    y = (np.random.default_rng(12).random(300) < 0.2).astype(float)
+    assert line_p_value(task_loss("binary"), y, np.zeros((300, 1)), None) < 1e-6
+
+
+def test_rows_of_few_distinct_contents_can_be_sampled(monkeypatch):
+    monkeypatch.setattr("trueup.calibrators.mcgrad.grower.TRIAL_ROWS", 1000)
+    random = np.random.default_rng(13)
+    level = random.integers(0, 3, 3000)
+    data = {"c": level.astype(float), "p": np.array([0.2, 0.4, 0.6])[level]}
+    data["y"] = (random.random(3000) < np.array([0.4, 0.2, 0.6])[level]).astype(float)
+    for seed in range(5):
+        assert tu.MCGrad("p", random_state=seed, threads=1).fit(data, "y").history_.chosen
+
+
+def test_several_rounds_keep_features_monotone():
+    random = np.random.default_rng(14)
+    age, other, p = random.uniform(0, 1, 3000), random.normal(size=3000), expit(random.normal(size=3000))
+    y = (random.random(3000) < expit(logit(p) + 2 * np.sin(5 * age) * np.sign(other))).astype(float)
+    fix = tu.MCGrad("p", ["age", "other"], monotone={"age": 1}, stopping=None, rounds=4, trees=20, threads=1)
+    fix.fit({"age": age, "other": other, "p": p, "y": y}, "y")
+    grid = np.linspace(0, 1, 300)
+    for value in (-1.0, 1.0):
+        after = fix.predict({"age": grid, "other": np.full(300, value), "p": np.full(300, 0.4)})
+        assert (np.diff(after) >= -1e-12).all()
+
+
+def test_the_losses_of_capacities_are_in_the_unit_of_the_history():
+    data = interacting(2000, 15, 1)
+    data["y"] = 1e4 * (data["y"] + np.random.default_rng(16).normal(size=2000))
+    data["p"] = 1e4 * data["p"]
+    history = tu.MCGrad("p", task="regression", threads=1).fit(data, "y").history_
+    assert all(0.5 < trial.loss / history.loss_before < 1.5 for trial in history.capacities)
+
+
+@pytest.mark.parametrize("given", [{"path_smooth": -1.0}, {"lambda_l1": 1.0, "reg_alpha": 2.0}, {"use_missing": False}])
+def test_parameters_that_lightgbm_or_trueup_cannot_use_are_rejected(given):
+    data = rows("binary", 200)
+    with pytest.raises(ArgumentError, match=r"LightGBM rejects|twice|must not set"):
+        tu.MCGrad("p", ["country", "age"], threads=1, lightgbm=given).fit(data, data["y"])

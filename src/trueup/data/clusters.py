@@ -78,8 +78,9 @@ def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> None:
 
 def warn_of_shared_features(table: Table, stacklevel: int) -> None:
     """Warn if rows with the same features and score have residuals that are much alike: copies, or rows of one customer."""
-    if not table.columns or len(table.schema.prediction) != 1:
-        return
+    numbers = [table.columns[one.name] for one in table.schema.features if one.kind not in ("categorical", "date")]
+    if len(table.schema.prediction) != 1 or not any(_has_many_fractions(column) for column in numbers):
+        return  # errors of cells of categories are what a fit corrects
     content = hash_numbers([*table.columns.values(), table.prediction])
     keys, codes, counts = np.unique(content, return_inverse=True, return_counts=True)
     shared = int(counts[counts > 1].sum())
@@ -181,6 +182,12 @@ def _is_candidate(column: AnyArray, name: str) -> bool:
         if (sample != np.floor(sample)).any():
             return False
     return len(np.unique(sample)) >= (MIN_NAMED if IDENTIFIER_NAME.search(name) else MIN_SAMPLED)
+
+
+def _has_many_fractions(column: AnyArray) -> bool:
+    """Return whether some rows of a numeric column have many values that are not integers."""
+    sample = column[:: max(1, len(column) // SAMPLE_ROWS)]
+    return len(np.unique(sample[sample != np.floor(sample)])) >= MIN_IDENTIFIERS / 2
 
 
 def _count_values(column: AnyArray) -> tuple[Int32Array, AnyArray]:

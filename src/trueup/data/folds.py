@@ -154,7 +154,8 @@ def hash_numbers(columns: Sequence[AnyArray], seed: int = 0) -> UInt64Array:
     """Hash the numbers of each row (the finaliser of splitmix64, Steele, Lea & Flood 2014)."""
     with np.errstate(over="ignore"):
         keys = np.full(len(columns[0]), np.uint64(seed) * HASH_INCREMENT + np.uint64(1))
-        for column in columns:
+        for own in columns:
+            column = own[:]  # a column that is read from two places becomes one array
             values = np.where(np.isnan(column), np.nan, column + 0.0).astype(np.float64)  # one NaN, and no minus zero
             _mix(keys, values.view(np.uint64))
     return keys

@@ -137,7 +137,10 @@ OWN_PARAMETERS = {
     "bin_construct_sample_cnt": None, "max_cat_to_onehot": None, "pre_partition": None, "data_random_seed": "random_state",
     "label_column": None, "weight_column": None, "group_column": None, "ignore_column": None, "init_score_file": None,
     "input_model": None, "output_model": None, "config": None, "task": None, "data": None, "valid": None,
-    "forcedsplits_filename": None, "forcedbins_filename": None,
+    "forcedsplits_filename": None, "forcedbins_filename": None, "use_missing": None, "zero_as_missing": None,
+    "max_bin_by_feature": None, "min_data_in_bin": None, "interaction_constraints": None, "feature_contri": None,
+    "cegb_penalty_feature_lazy": None, "cegb_penalty_feature_coupled": None, "reg_sqrt": None, "is_unbalance": None,
+    "scale_pos_weight": None, "two_round": None, "predict_disable_shape_check": None,
 }  # fmt: skip
 
 
@@ -163,6 +166,9 @@ def check_other_parameters(given: Any) -> tuple[tuple[str, Any], ...]:
         if not all(isinstance(item, (bool, int, float, str)) for item in items):
             problem = f"lightgbm[{name!r}] must be a number, a text, True, False or a list of these; got {value!r}"
             raise ArgumentError(problem, hint=hint, parameter="lightgbm")
+    plain_names = [aliases[name] for name in given]
+    if len(set(plain_names)) < len(plain_names):
+        raise ArgumentError(f"lightgbm names a parameter twice: {sorted(given)}", hint=hint, parameter="lightgbm")
     return tuple(sorted((aliases[name], value) for name, value in given.items()))
 
 
@@ -326,7 +332,12 @@ class TreeGrower:
         self._counts = [0]  # trees (of each output) after each call for one
         self._origins = data.origins(growth.outputs)
         names = [-1 if feature >= data.features else feature for feature, _ in self._origins]
-        self._booster = lgb.Booster(growth.training_parameters(names), data.training)
+        try:
+            self._booster = lgb.Booster(growth.training_parameters(names), data.training)
+        except lgb.basic.LightGBMError as error:
+            raise ArgumentError(
+                f"LightGBM rejects its parameters: {error}", hint="see its documentation of them", parameter="lightgbm"
+            ) from error
         self._evaluated = data.valid is not None
         if data.valid is not None:
             self._booster.add_valid(data.valid, "valid")

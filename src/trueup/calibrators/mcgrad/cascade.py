@@ -20,7 +20,7 @@ import numpy as np
 
 from trueup import storage
 from trueup.calibrators import explain
-from trueup.calibrators.model import FileContentError, Map, are_finite, is_integer, require
+from trueup.calibrators.model import FileContentError, Map, are_finite, check_fields, is_integer, require
 from trueup.calibrators.stopping import CapacityTrial, apply_link, count_rounds, task_loss
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError, FileError
@@ -400,7 +400,10 @@ def unpack_rounds(
         require(entry["trees"] > 0 or is_constant, "a line is invalid")
         floor = entry.get("floor", MIN_PROBABILITY)
         require(isinstance(floor, float) and MIN_PROBABILITY <= floor < 0.5, "the floor of a line is invalid")
+        require(floor == MIN_PROBABILITY or (not rounds and entry["trees"] == 0), "a round has a floor")
         trials = tuple(CapacityTrial(**trial) for trial in entry.get("capacities", ()))
+        check_fields(*trials)
+        require(not trials or sum(trial.chosen for trial in trials) == 1, "no capacity is chosen")
         rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more, floor))
     return tuple(rounds)
 

@@ -184,7 +184,8 @@ class MCGrad(SegmentCalibrator):
         grower = CascadeGrower(
             rows, task_loss(table.schema.task), splits, growth, stopping.scale_weights(rows.weight, len(table)),
             Workers(self.threads), progress, capacities=self._capacities(growth, len(table)),
-            fast_rate=self._fast_rate(), max_rounds=self._max_rounds(), line=self.stopping is not None, averaged=self._is_averaged(),
+            fast_rate=self._fast_rate(), max_rounds=self._max_rounds(),
+            line=self.stopping is not None, averaged=self._is_averaged(),
             given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
         )  # fmt: skip
         evaluated, rounds = grower.evaluated_rows, grower.rounds
@@ -241,10 +242,11 @@ class MCGrad(SegmentCalibrator):
         evaluated_on = stopping.evaluation_rows(self.stopping)
         history = History.of(evaluations, chosen, reason, evaluated_on, loss.measure, trees, thetas)
         history = replace(history, capacities=tuple(trial for round_ in rounds for trial in round_.trials))
-        kept = tuple(round_.joined() for round_ in rounds[:chosen])
+        kept = tuple(rounds[:chosen])
         if kept and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
             kept = refit(kept)
-        return Cascade(loss.link, schema.levels, len(schema.prediction), kept), history
+        joined = tuple(round_.joined() for round_ in kept)
+        return Cascade(loss.link, schema.levels, len(schema.prediction), joined), history
 
     def _is_averaged(self) -> bool:
         return isinstance(self.stopping, CrossValidation) and not self.stopping.refit
@@ -306,7 +308,7 @@ class MCGrad(SegmentCalibrator):
 
     def _check_parameters(self, outputs: int) -> None:
         if self.depth != "auto":
-            hint = "{depth} lets the fit choose"
+            hint = 'depth="auto" lets the fit choose'
             check_integer("depth", self.depth, 1, MAX_INTEGER, optional=True, hint=hint)
         check_integer("leaves", self.leaves, 2, MAX_LEAVES, optional=True)
         check_integer("rounds", self.rounds, 1, MAX_INTEGER, optional=True)

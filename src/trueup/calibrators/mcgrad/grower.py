@@ -22,6 +22,7 @@ from trueup.calibrators.mcgrad.line import fit_lines, line_loss, line_p_value
 from trueup.calibrators.stopping import CapacityTrial, Split, TaskLoss, hold_out_last
 from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 from trueup.data import folds
+from trueup.errors import FileError
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import MIN_PROBABILITY, constant_forest
 from trueup.learners import lightgbm
@@ -180,6 +181,9 @@ class CascadeGrower:
         """Grow a single cascade on all rows, with the numbers of rounds and trees and the factors of ``kept``."""
         grower = replace(self, splits=hold_out_last(len(self.y)), binned=self.binned, given=(), capacities=())
         for round_ in kept:
+            if round_.trials:
+                self._use_capacity(round_.trials)
+                grower.growth = self.growth
             if round_.is_line:
                 grower._apply_round(grower._fit_line())
             else:
@@ -204,7 +208,7 @@ class CascadeGrower:
 
     def _needs_line(self) -> bool:
         """Return whether a slope and an intercept would lower the loss, by a test at LINE_LEVEL on the training rows."""
-        rows = np.arange(len(self.y)) if self._has_held_out and len(self.splits) > 1 else self.splits[0].train
+        rows = self._line_rows()
         distributed = self.communicator.size > 1
         number = stopping.cluster_buckets if distributed else stopping.cluster_numbers
         cluster = number(self.table, rows)
@@ -212,6 +216,10 @@ class CascadeGrower:
         weight = None if self.weight is None else self.weight[rows]
         p_value = line_p_value(self.loss, self.y[rows], self.F[0][rows], weight, cluster, self.communicator, count)
         return p_value < LINE_LEVEL
+
+    def _line_rows(self) -> IntArray:
+        """Return the rows that show whether a line is needed: all rows that some model is trained on."""
+        return np.arange(len(self.y)) if len(self.splits) > 1 else self.splits[0].train
 
     def _fit_line(self) -> CascadeRound:
         """Return a round that is a line, fitted on the training rows of each split."""
@@ -228,13 +236,15 @@ class CascadeGrower:
         prediction, best = self.table.prediction, (MIN_PROBABILITY, self.F[0])
         if self.loss.name == "squared":
             return best
+        rows = self._line_rows()
+        weight = None if self.weight is None else self.weight[rows]
         nearest = np.minimum(prediction, 1 - prediction) if self.loss.name == "log" else prediction
         lowest = -float(self.communicator.all_reduce_max([-nearest.min(initial=1.0)])[0])
-        loss = line_loss(self.loss, self.y, self.F[0], self.weight, self.communicator)
+        loss = line_loss(self.loss, self.y[rows], self.F[0][rows], weight, self.communicator)
         for floor in FLOORS:
             if floor > lowest:
                 F = self.loss.apply_link(prediction, floor)
-                own = line_loss(self.loss, self.y, F, self.weight, self.communicator)
+                own = line_loss(self.loss, self.y[rows], F[rows], weight, self.communicator)
                 if own < loss - FLOOR_GAIN:
                     loss, best = own, (floor, F)
         return best
@@ -291,7 +301,12 @@ class CascadeGrower:
         return self.loss.theta(self.y[rows], self.held_out_scores(), weight, self.communicator)
 
     def _fold_growth(self, growth: GrowthParameters, fold: int) -> GrowthParameters:
-        return replace(growth, threads=self._fold_threads, machines=self.communicator.size, seed=growth.seed + fold)
+        monotone = growth.monotone
+        if any(monotone[:-1]) and not monotone[-1] and any(not round_.is_line for round_ in self.rounds):
+            monotone = (*monotone[:-1], 1)  # the score rises or falls with the features since the first round
+        return replace(
+            growth, threads=self._fold_threads, machines=self.communicator.size, seed=growth.seed + fold, monotone=monotone
+        )
 
     def _fold_data(self, folds: Sequence[int], sample: BoolArray | None = None) -> list[FoldDataset]:
         """Return the binned rows of some splits, or a ``sample`` of them, with the scores so far."""
@@ -439,7 +454,13 @@ class CascadeGrower:
     def _use_capacity(self, trials: Sequence[CapacityTrial]) -> None:
         """Set the parameters of the trees to the capacity that was chosen."""
         chosen = next(trial for trial in trials if trial.chosen)
-        self.growth = next(g for g in self.capacities if (g.depth, g.leaves) == (chosen.depth, chosen.leaves))
+        known = [growth for growth in self.capacities if (growth.depth, growth.leaves) == (chosen.depth, chosen.leaves)]
+        if not known:
+            raise FileError(
+                "the saved rounds name a capacity that this fit does not have",
+                hint="remove the file, and fit from the start",
+            )
+        self.growth = known[0]
         if self.fast_rate is not None and chosen.trees > MANY_TREES and self._rows() > TRIAL_ROWS:
             self.growth = replace(self.growth, learning_rate=max(self.growth.learning_rate, self.fast_rate))
 
@@ -451,8 +472,11 @@ class CascadeGrower:
         rows = self._rows()
         if rows <= TRIAL_ROWS:
             return None
-        keys = folds.hash_numbers(stopping.row_content(self.table)[0], self.growth.seed + TRIAL_SEED)
-        return np.asarray(keys < np.uint64(TRIAL_ROWS / rows * 2.0**64))
+        keys = folds.random_row_keys(*stopping.row_content(self.table), self.growth.seed + TRIAL_SEED)
+        sample = np.asarray(keys < np.uint64(TRIAL_ROWS / rows * 2.0**64))
+        tried = self.splits[: min(TRIAL_FOLDS, len(self.splits))]
+        counts = [len(_sampled(part, sample)) for split in tried for part in (split.train, split.valid)]
+        return sample if min(self.communicator.all_reduce_sum(counts)) >= stopping.MIN_ROWS else None
 
     def _run_trial(
         self, growth: GrowthParameters, data: dict[int, FoldDataset], limit: float, sample: BoolArray | None
@@ -473,7 +497,10 @@ class CascadeGrower:
             weight = None if self.weight is None else self.weight[common]
             averaging = stopping.weighted_mean(gains, weight, self.communicator)
         evaluated = np.concatenate(list(rows.values()))
-        return _Trial(growth, growers, search, evaluated, np.concatenate(losses), averaging, cost * search.seen, sample)
+        lowest = search.lowest * self.scale**2 - averaging
+        return _Trial(
+            growth, growers, search, evaluated, np.concatenate(losses), averaging, lowest, cost * search.seen, sample
+        )
 
     def _score(self, forest: Forest, fold: int, rows: IntArray) -> FloatArray:
         """Return the scores of some rows after the trees of ``forest`` are added to those of a split."""
@@ -501,13 +528,9 @@ class _Trial:
     rows: IntArray  # held-out rows
     losses: FloatArray  # their losses
     averaging: float  # by how much the mean of all models is better than one of them
+    loss: float  # the lowest mean loss of the held-out rows, less the gain of averaging
     work: float
     sample: BoolArray | None  # the rows that were used; None for all
-
-    @property
-    def loss(self) -> float:
-        """Return the lowest mean loss of the held-out rows, less the gain of averaging."""
-        return self.search.lowest - self.averaging
 
 
 class _TreeSearch:

@@ -83,26 +83,32 @@ def line_p_value(
     w = np.ones(len(y)) if weight is None else weight
     line = _identity(F.shape[1])
     scores = w[:, None] * _row_scores(loss, y, F, line)
+    if loss.name == "squared":  # scores far from 0 are nearly constant: the slope is tested around their mean
+        mean = _weighted_sums(communicator, w, w * F[:, 0])
+        scores[:, 0] -= mean[1] / mean[0] * scores[:, 1]
     workers = communicator
     if cluster is not None:
         by_cluster = [np.bincount(cluster, column, cluster_count) for column in scores.T]
         scores = np.asarray(communicator.all_reduce_sum(by_cluster)).T
         workers = SINGLE_PROCESS  # every worker has the sums of all clusters now
     unit = np.asarray(workers.all_reduce_max(np.abs(scores).max(axis=0, initial=0.0)))
-    if not (unit > 0).all() or not np.isfinite(unit).all():
+    used = unit > 0  # a slope changes nothing if all scores are 0
+    if not used.any() or not np.isfinite(unit).all():
         return 1.0
-    scores, columns = scores / unit, len(unit)
+    scores, unit = scores[:, used] / unit[used], unit[used]
+    columns = len(unit)
     parts = [scores.sum(axis=0), (scores.T @ scores).ravel(), (scores**4).sum(axis=0)]
     sums = np.asarray(workers.all_reduce_sum(np.concatenate(parts)))
     total, squares, fourth = sums[:columns], sums[columns:-columns].reshape(columns, columns), sums[-columns:]
     rows = float((np.diag(squares) ** 2 / fourth).min())
     if rows <= columns + 1:
         return 1.0
-    share = min(_quadratic_form(total, squares) / rows, 1 - 1e-12)  # Hotelling's statistic, from squares around 0
-    robust = float(special.fdtrc(columns, rows - columns, share / (1 - share) * (rows - columns) / columns))
+    form = _quadratic_form(total, squares)
     if cluster is not None or loss.name == "squared":
-        return robust
-    implied = _sum_rows(loss, y, F, w**2, line, communicator).hessian / np.outer(unit, unit)
+        return float(special.fdtrc(columns, rows - columns, form * (rows - columns) / (rows * columns)))
+    share = min(form / rows, 1 - 1e-12)  # Hotelling's statistic, from squares around 0
+    robust = float(special.fdtrc(columns, rows - columns, share / (1 - share) * (rows - columns) / columns))
+    implied = _sum_rows(loss, y, F, w**2, line, communicator).hessian[np.ix_(used, used)] / np.outer(unit, unit)
     return max(robust, float(special.chdtrc(columns, _quadratic_form(total, implied))))
 
 
@@ -122,12 +128,14 @@ def _minimise(
     loss: TaskLoss, y: FloatArray, F: FloatArray, w: FloatArray, start: FloatArray, communicator: Communicator
 ) -> FloatArray:
     """Return slope and intercepts of lowest penalised loss by Newton's method; steps that increase it are shortened."""
-    l2, identity = 0.0 if loss.name == "squared" else LINE_L2, _identity(F.shape[1])
+    if loss.name == "squared":
+        return _least_squares(y, F[:, 0], w, communicator)
+    identity = _identity(F.shape[1])
 
     def penalised(line: FloatArray) -> _Sums:
         sums, distance = _sum_rows(loss, y, F, w, line, communicator), line - identity
-        penalty = 0.5 * l2 * float(distance @ distance)
-        return _Sums(sums.loss + penalty, sums.gradient + l2 * distance, sums.hessian + l2 * np.eye(len(line)))
+        penalty = 0.5 * LINE_L2 * float(distance @ distance)
+        return _Sums(sums.loss + penalty, sums.gradient + LINE_L2 * distance, sums.hessian + LINE_L2 * np.eye(len(line)))
 
     line, sums = start.copy(), penalised(start)
     for _ in range(MAX_STEPS):
@@ -146,6 +154,22 @@ def _minimise(
         if done:
             break
     return line
+
+
+def _least_squares(y: FloatArray, f: FloatArray, w: FloatArray, communicator: Communicator) -> FloatArray:
+    """Return slope and intercept of lowest squared error, from sums around the means: numbers may be large."""
+    mass, f_sum, y_sum = _weighted_sums(communicator, w, w * f, w * y)
+    if mass <= 0:
+        return _identity(1)
+    f_mean, y_mean = f_sum / mass, y_sum / mass
+    square, product = _weighted_sums(communicator, w * (f - f_mean) ** 2, w * (f - f_mean) * (y - y_mean))
+    slope = min(max(product / square, FACTOR_BOUNDS[0]), FACTOR_BOUNDS[1]) if square > 0 else 1.0
+    return np.array([slope, y_mean - slope * f_mean])
+
+
+def _weighted_sums(communicator: Communicator, *columns: FloatArray) -> list[float]:
+    """Return the sums of some columns over the rows of all workers."""
+    return [float(total) for total in communicator.all_reduce_sum([column.sum() for column in columns])]
 
 
 def _residuals(loss: TaskLoss, y: FloatArray, G: FloatArray) -> tuple[FloatArray, FloatArray]:

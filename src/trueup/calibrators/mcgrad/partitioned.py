@@ -96,7 +96,7 @@ class FitPlan:
 
     growth: GrowthParameters
     capacities: tuple[GrowthParameters, ...]  # that the first round of trees chooses from, if several
-    fast_rate: float | None
+    fast_rate: float | None  # see `CascadeGrower`
     averaged: bool  # whether the models of a cross-validation are averaged
     rule: CrossValidation | Holdout | None  # how rows are held out; None also if there are validation rows
     max_rounds: int
@@ -253,7 +253,8 @@ def _make_grower(
         joined, task_loss(table.schema.task), splits, plan.growth,
         stopping.scale_weights(joined.weight, len(table), communicator),
         Workers(plan.threads or communicator.threads), plan.progress, communicator=communicator,
-        capacities=plan.capacities, fast_rate=plan.fast_rate, line=plan.rule is not None or plan.validation is not None, averaged=plan.averaged,
+        capacities=plan.capacities, fast_rate=plan.fast_rate,
+        line=plan.rule is not None or plan.validation is not None, averaged=plan.averaged,
         max_rounds=plan.max_rounds, given=rounds, sample=plan.sample,
     )  # fmt: skip
 
