@@ -321,20 +321,24 @@ class History:
         head = f"  round{'  trees' if trees else ''}{'  theta' if theta else ''}  {self.measure} ({self.evaluated_on})"
         lines = [f"History: {self.reason}", head]
         for r in self.rounds:
-            columns = f"  {r.trees:>5}" * trees + f"  {r.theta:.3f}" * theta
+            columns = f"  {r.trees or ('line' if r.number else 0):>5}" * trees + f"  {r.theta:.3f}" * theta
             error = f" (s.e. {r.error:.6f})" if r.error else ""
             change = "" if r.number == 0 else f"  {-r.gain:+.6f}{error}{'' if r.kept else '  not kept'}"
             lines.append(f"  {r.number:>5}{columns}  {r.loss:.6f}{change}")
         if len(lines) > SHOWN_ROUNDS + 3:
             hidden = len(lines) - 2 - SHOWN_ROUNDS
             lines[2 + SHOWN_ROUNDS // 2 : -SHOWN_ROUNDS // 2] = [f"  ... {hidden} more: to_frame() returns all rounds"]
+        if self.capacities:
+            named = [f"{one.name} {one.loss:.6f}{' (chosen)' * one.chosen}" for one in self.capacities]
+            lines.append(f"  compared on some folds: {', '.join(named)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
+        trees = any(r.trees for r in self.rounds)
         heads = ("round", "trees", "theta", f"{self.measure} ({self.evaluated_on})", "change", "s.e.", "kept")
         rows = [
-            (str(r.number), str(r.trees), f"{r.theta:.3f}", f"{r.loss:.6f}", f"{-r.gain:+.6f}", f"{r.error:.6f}",
-             "yes" if r.kept else "no")
+            (str(r.number), "line" if trees and r.number and not r.trees else str(r.trees), f"{r.theta:.3f}",
+             f"{r.loss:.6f}", f"{-r.gain:+.6f}", f"{r.error:.6f}", "yes" if r.kept else "no")
             for r in self.rounds
         ]  # fmt: skip
         half = SHOWN_ROUNDS // 2
