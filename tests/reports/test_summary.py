@@ -380,4 +380,4 @@ def test_an_error_that_is_material_at_some_scores_only_has_no_smaller_certain_si
     audit = tu.audit(data, outcome="y", prediction="p", tolerance="10%")
     assert lead(audit)[-1] == "Errors at some scores in all rows certainly exceed 10%; the mean error may be smaller."
     figure = key_figures(audit, Vocabulary())[1]
-    assert (figure.name, figure.text, figure.note) == ("largest certain error", "over 10%", "at some scores: all rows")
+    assert (figure.name, figure.value, figure.detail) == ("largest certain error", "over 10%", "at some scores: all rows")
