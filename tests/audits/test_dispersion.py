@@ -425,3 +425,19 @@ def test_a_higher_mean_of_skewed_outcomes_is_found():
         finding = _audit(data, depth=1)["group=0"]
         found += finding.p_adjusted <= 0.05
     assert found >= 14
+
+
+def test_the_verdict_names_the_largest_segment_that_could_not_be_tested():
+    random = np.random.default_rng(3)
+    g = np.repeat([*"abcde"], 800)
+    p = random.lognormal(0, 0.6, 4000)
+    y = np.where(g == "a", 0.0, p * random.gamma(4, 0.25, 4000))
+    audit = tu.audit({"g": g, "p": p, "y": y}, **ROLES)
+    assert audit.state == "no miscalibration found"
+    assert audit.verdict.endswith(f"; not tested: g=a, {p[:800].sum():,.0f} fewer than expected in 20% of rows")
+    assert text.has_large_untested(audit)
+    assert "the family tweedie can test amounts with zeros" in repr(audit)
+    assert "g=a" in tu.audit({"g": g, "p": p, "y": y}, **ROLES, family="tweedie").verdict.split("largest")[1]
+    rare = tu.audit(_with_zeros(random), **ROLES | {"categorical": ["g", "h"]})
+    assert "; not tested: g=0" in rare.verdict
+    assert not text.has_large_untested(rare)  # a twentieth of the rows

@@ -110,3 +110,40 @@ def test_real_outcomes_have_materiality():
 )
 def test_sums_of_money_are_written_in_full(value, written):
     assert signed_count(value) == written
+
+
+@pytest.mark.parametrize("given", [1, 10, "1.5"])
+def test_an_absolute_tolerance_of_probabilities_is_below_1(given, tmp_path):
+    data = rows_of_rate(200, 0, 1.0)
+    np.savetxt(tmp_path / "rows.csv", np.column_stack([data["p"], data["y"]]), "%.6f", ",", header="p,y", comments="")
+    message = rf"tolerance must be below 1 for probabilities; got {given}\nhint: write tolerance=\"{given}%\""
+    for source in (data, tu.scan(tmp_path / "rows.csv")):
+        with pytest.raises(ArgumentError, match=message):
+            tu.audit(source, **ROLES, tolerance=given)
+
+
+def test_an_error_that_is_material_at_some_scores_only_is_described_as_such():
+    random = np.random.default_rng(3)
+    p = random.uniform(0.1, 0.9, 20_000)
+    audit = tu.audit({"p": p, "y": random.random(20_000) < 0.5 + 0.3 * (p - 0.5)}, **ROLES, tolerance="10%")
+    assert audit.overall.ratio_low_adjusted < 1.1
+    assert audit.overall.ratio_high_adjusted > 1 / 1.1
+    assert "at some scores certainly off by more than 10% in 100% of rows" in audit.verdict
+    assert "certainly above" not in audit.verdict
+    by_mean = tu.audit(rows_of_rate(40_000, 2, 1.5), **ROLES, tolerance="10%")
+    assert "certainly above" in by_mean.verdict
+    assert "at some scores" not in by_mean.verdict
+
+
+@pytest.mark.parametrize("settings", [{"task": "regression"}, {"family": "tweedie"}, {"family": "poisson"}])
+def test_intervals_of_outcomes_that_are_not_negative_are_not_either(settings):
+    random = np.random.default_rng(6)
+    p, g = random.uniform(0.5, 2, 1200), np.repeat([*"abcdefghijkl"], 100)
+    y = np.where(random.random(1200) < 0.1, 10 * p, 0.0) * (g != "a")
+    frame = tu.audit({"p": p, "y": y, "g": g}, **ROLES, **settings).to_frame()
+    for name in ("ratio_low", "ratio_low_adjusted"):
+        assert np.nanmin(frame[name]) == 0
+    assert (frame["ratio_high_adjusted"][frame["testable"]] > 0).all()
+    if "task" in settings:
+        y[0] = -1e-3
+        assert np.nanmin(tu.audit({"p": p, "y": y, "g": g}, **ROLES, **settings).to_frame()["ratio_low_adjusted"]) < 0

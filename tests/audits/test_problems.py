@@ -167,3 +167,33 @@ def test_a_class_where_it_is_predicted_and_the_top_label_there_are_one_problem()
     folded = {name for problem in audit.problems for name in problem.folded}
     assert {problem.finding.segment for problem in audit.problems}.isdisjoint(folded)
     assert len(folded) + len(audit.problems) == audit.rejected
+
+
+def test_no_material_finding_is_folded_under_a_problem_within_tolerance():
+    # By strength alone all rows come first, within tolerance, and explain the material findings.
+    audit = tu.audit(planted(8000, 3, *(({"a": f"a{level}"}, 1.3) for level in (1, 2, 3))), **ROLES, tolerance="10%")
+    assert not audit.is_material[np.argmax(audit.columns["sigma"])]
+    for problem in audit.problems:
+        assert problem.finding.state == "material" or all(audit[name].state != "material" for name in problem.folded)
+    worst = audit.problems[0].finding
+    assert worst.state == "material"
+    assert f"largest {worst.segment}:" in audit.verdict
+    assert sum(1 + len(problem.folded) for problem in audit.problems) == audit.rejected
+
+
+def test_weak_material_findings_are_candidates_before_others(monkeypatch):
+    monkeypatch.setattr(module, "MAX_CANDIDATES", 2)
+    audit = tu.audit(planted(8000, 3, *(({"a": f"a{level}"}, 1.3) for level in (1, 2, 3))), **ROLES, tolerance="10%")
+    assert audit.is_material.sum() == 2
+    assert {problem.finding.state for problem in audit.problems} == {"material"}
+
+
+def test_an_audit_prints_how_many_more_problems_there_are():
+    data = planted(
+        20_000, 4, *(({"a": f"a{i}", "b": f"b{j}"}, 6.0 if (i + j) % 2 else 0.2) for i in range(4) for j in range(4))
+    )
+    audit = tu.audit(data, **ROLES)
+    more = len(audit.problems) - 8
+    assert 0 < more <= 2
+    assert f"\n{more} more: audit.problems\n" in repr(audit)
+    assert "audit.problems" not in audit._repr_html_()  # it lists ten

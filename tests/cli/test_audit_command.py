@@ -277,6 +277,17 @@ def test_fail_if_sets_exit_code_1(loans_directory, capsys):
     assert run(capsys, "loans.parquet", *ROLES, "--by", "region")[0] == 0
     assert run(capsys, "loans.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated")[0] == 1
     assert run(capsys, "calm.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated")[0] == 0
+    material = ["loans.parquet", *ROLES, "--by", "region", "--fail-if", "material"]
+    assert [run(capsys, *material, "--tolerance", tolerance)[0] for tolerance in ("1%", "500%")] == [1, 0]
+    code, _, err = run(capsys, *material)
+    assert (code, err.splitlines()[0]) == (2, "error: --fail-if material needs a tolerance")
+
+
+@pytest.mark.parametrize(("state", "code"), [("untestable", 1), ("miscalibrated", 0)])
+def test_fail_if_untestable_fails_where_nothing_could_be_tested(loans_directory, capsys, state, code):
+    few = ["calm.parquet", *ROLES, "--by", "region", "--min-rows", "5000"]
+    assert run(capsys, *few, "--fail-if", state)[0] == code
+    assert run(capsys, "calm.parquet", *ROLES, "--by", "region", "--fail-if", state)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,15 @@ def test_untested_segments_are_not_counted_among_hidden_ones(loans_directory, ca
 # The fix
 
 
+def test_errors_within_tolerance_are_followed_by_a_next_step(loans_directory, capsys):
+    given = ["loans.parquet", *ROLES, "--by", "region", "--tolerance"]
+    _, out, _ = run(capsys, *given, "500%")
+    assert "\nnext: no correction is required for a tolerance of 500%." in out
+    assert "trueup fit" not in out
+    _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--min-rows", "50000")
+    assert "\nnext: collect more rows. A segment needs at least 50,000 to be tested.\n" in out
+
+
 def test_a_model_of_another_score_is_rejected(halves, capsys):
     scored(capsys, "m.trueup", "new.csv", "s.csv")
     given = ["s.csv", "--outcome", "y", "--prediction", "p_trueup", "--against", "age", "--task", "regression"]

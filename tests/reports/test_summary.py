@@ -357,3 +357,27 @@ def test_the_largest_excess_is_called_a_shortfall_if_there_are_fewer_events_than
     figures = key_figures(audit_rows({**data, "p": factor * data["p"]}), Vocabulary())
     assert figures[2].name == f"largest {word} of events"
     assert figures[2].value.startswith("+" if word == "excess" else "-")
+
+
+def test_a_large_segment_that_could_not_be_tested_is_named_and_not_green():
+    rng = np.random.default_rng(3)
+    g, p = np.repeat([*"abcde"], 800), rng.lognormal(0, 0.6, 4000)
+    y = np.where(g == "a", 0.0, p * rng.gamma(4, 0.25, 4000))
+    audit = tu.audit({"g": g, "p": p, "y": y}, outcome="y", prediction="p", task="regression")
+    assert headline(audit) == "No miscalibration found where it could be tested"
+    assert lead(audit)[-1] == f"Not tested: g=a, {p[:800].sum():,.0f} fewer than expected in 20% of rows."
+    assert next_step(audit).steps == (
+        "Do not rely on the scores in g=a, which could not be tested.",
+        "Collect more rows of it, or audit with the family tweedie, for amounts with zeros.",
+    )
+    assert '<div class="verdict untested" id="verdict">' in render(audit)
+
+
+def test_an_error_that_is_material_at_some_scores_only_has_no_smaller_certain_size():
+    rng = np.random.default_rng(3)
+    p = rng.uniform(0.1, 0.9, 20_000)
+    data = {"p": p, "y": rng.random(20_000) < 0.5 + 0.3 * (p - 0.5)}
+    audit = tu.audit(data, outcome="y", prediction="p", tolerance="10%")
+    assert lead(audit)[-1] == "Errors at some scores in all rows certainly exceed 10%; the mean error may be smaller."
+    figure = key_figures(audit, Vocabulary())[1]
+    assert (figure.name, figure.value, figure.detail) == ("largest certain error", "over 10%", "at some scores: all rows")

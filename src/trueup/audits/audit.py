@@ -274,6 +274,8 @@ def _audit_table(
     ratio: float | None = None,
 ) -> Audit:
     """Audit rows in memory; ``ratio`` is that of the weights of outcomes 1 and 0, None if unknown."""
+    if settings.tolerance is not None:
+        settings.tolerance.check_task(table.schema.task)
     columns, codes, counts = segment_codes(table, bins, segments, Workers(workers.threads))
     features, targets = len(table.schema.features), len(target_labels(table.schema))
     columns, grid = plan_grid(columns, counts, features, len(table), settings, targets)
@@ -299,6 +301,8 @@ def _audit_partitions(
     table: PartitionedTable, bins: int | Mapping[str, Any], settings: AuditSettings, workers: Workers, *, warn: bool
 ) -> Audit:
     """Audit rows in files or on a cluster, after they are partitioned by score range; ``warn`` of soft outcomes."""
+    if settings.tolerance is not None:
+        settings.tolerance.check_task(table.schema.task)
     binners = fit_binners(table, bins)
     with contextlib.ExitStack() as stack:
         facts, columns, rows = partition_by_score(table, binners, settings, workers, stack)

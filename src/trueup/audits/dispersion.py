@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from trueup.audits.result import AuditSettings
     from trueup.kernels.tally import SortedRows, Tally
 
-    # Rows, sum of residuals, non-zero outcomes, lowest score, and the largest score or residual (absolute values).
-    ScoreRange = tuple[int, float, int, float, float]
+    # Rows, sum of residuals, non-zero outcomes, whether one is negative, lowest score, largest absolute score or residual.
+    ScoreRange = tuple[int, float, int, bool, float, float]
 
 ROWS_PER_BIN, MAX_BINS = 150, 30
 MIN_NONZERO = 10  # outcomes other than zero in a score bin; bins with fewer are merged
@@ -99,6 +99,8 @@ class PooledNoise:
         Share of the outcomes of each score bin that are not zero; None if no outcome is zero.
     zeros : tuple of ZeroCells
         Levels, and pairs of levels, with more zeros than the scores explain.
+    lowest_mean : float
+        Limit of intervals of means: 0 if no outcome is negative, else minus infinity.
     rows, outcomes : int
         Number of rows from which the noise was estimated, and of their outcomes other than zero.
     reason : str
@@ -114,6 +116,7 @@ class PooledNoise:
     factors: tuple[FloatArray, ...] = ()
     nonzero: FloatArray | None = None
     zeros: tuple[ZeroCells, ...] = ()
+    lowest_mean: float = -math.inf
     rows: int = 1
     outcomes: int = 1
     reason: str = ""
@@ -238,6 +241,7 @@ class FamilyNoise:
     skewness_factor: float
     whole: float
     reason: ClassVar[str] = ""
+    lowest_mean: ClassVar[float] = 0.0
     approximate_rows: ClassVar[int] = 200
 
     def apply(self, chunk: SortedChunk) -> SortedChunk:
@@ -351,8 +355,7 @@ def _family_pass(power: float, partition: ScorePartition) -> FamilyTotals:
     for chunk in partition.chunks:
         rows = chunk.rows
         w, e, p = rows.w if len(rows.w) else np.ones(len(rows)), rows.e, rows.p
-        y = _residuals(rows) + p
-        negative = y < -1e-12 * np.abs(p)  # a sum of the prediction and the residual: zero up to rounding
+        y, negative = _residuals(rows) + p, _is_negative(rows)
         counts = w * y
         with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
             scale = w * p**power
@@ -422,6 +425,7 @@ def fit_pooled_noise(rows: AuditRows, grid: SegmentGrid) -> PooledNoise:
     centre = sum(residual for _, residual, *_ in ranges.values()) / rows.rows
     nonzero = sum(count for _, _, count, *_ in ranges.values())
     positive = min(lowest for *_, lowest, _ in ranges.values()) > 0
+    lowest_mean = -math.inf if any(negative for *_, negative, _, _ in ranges.values()) else 0.0
     if nonzero < min(MIN_NONZERO_ROWS, rows.rows / 2):
         reason = f"only {nonzero} outcomes are not zero, too few to estimate their noise"
         return PooledNoise(np.zeros(1), np.zeros(1), np.zeros(1), factors=_no_factors(grid), reason=reason)
@@ -433,7 +437,8 @@ def fit_pooled_noise(rows: AuditRows, grid: SegmentGrid) -> PooledNoise:
     slope = variance_slope(score / n, variance) if positive else 0.0
     share = some / n if nonzero < rows.rows else None
     noise = PooledNoise(
-        score / n, mean + centre, variance, slope=slope, nonzero=share, rows=rows.rows, outcomes=nonzero
+        score / n, mean + centre, variance, slope=slope, nonzero=share, lowest_mean=lowest_mean, rows=rows.rows,
+        outcomes=nonzero,
     )  # fmt: skip
     return _fit_shape(noise, rows, grid)
 
@@ -484,6 +489,11 @@ def _residuals(rows: SortedRows) -> FloatArray:
     return rows.e / rows.w if len(rows.w) else rows.e
 
 
+def _is_negative(rows: SortedRows) -> BoolArray:
+    """Return which outcomes, sums of prediction and residual, are below zero by more than rounding."""
+    return np.asarray(_residuals(rows) + rows.p < -1e-12 * np.abs(rows.p))
+
+
 def largest_value(rows: SortedRows) -> float:
     """Return the largest absolute value among predictions, and residuals as they are and times their weights."""
     return max(float(np.abs(values).max(initial=0.0)) for values in (rows.p, rows.e, _residuals(rows)))
@@ -505,14 +515,15 @@ def _is_nonzero(rows: SortedRows) -> FloatArray:
 
 def _range_pass(partition: ScorePartition) -> dict[int, ScoreRange]:
     """Return the `ScoreRange` of the partition, by its number."""
-    count, residual, nonzero, lowest, largest = 0, 0.0, 0, np.inf, 0.0
+    count, residual, nonzero, negative, lowest, largest = 0, 0.0, 0, False, np.inf, 0.0
     for chunk in partition.chunks:
         count += len(chunk.rows)
         residual += float(_residuals(chunk.rows).sum())
         nonzero += int(_is_nonzero(chunk.rows).sum())
+        negative = negative or bool(_is_negative(chunk.rows).any())
         lowest = min(lowest, float(chunk.rows.p[0]))
         largest = max(largest, largest_value(chunk.rows))
-    return {partition.number: (count, residual, nonzero, lowest, largest)}
+    return {partition.number: (count, residual, nonzero, negative, lowest, largest)}
 
 
 def _bin_pass(offsets: dict[int, int], total: int, bins: int, centre: float, partition: ScorePartition) -> FloatArray:

@@ -157,7 +157,7 @@ def _material(
     own = [found[(found >= start) & (found < end)] - start for start, end in itertools.pairwise(starts)]
     tally = concatenate_tallies([family.take(which) for family, which in zip(families, own, strict=True)])
     taken = {name: columns[name][found] for name in ("observed", "expected", "weight", "ecce", "sigma")}
-    ratios = adjusted_ratios(taken, sizes[found], levels[found], real=families[0].real)
+    ratios = adjusted_ratios(taken, sizes[found], levels[found], families[0].noise)
     material = np.zeros(len(rejected), bool)
     material[found] = exceeds_tolerance(tolerance, tally, taken, ratios, levels[found])
     return material
@@ -236,7 +236,7 @@ def _real_numbers(noise: Noise, tally: Tally, levels: FloatArray, alpha: float) 
         expected, bias, span = tally.expected / w, tally.residual / w, tally.span
         observed = expected + bias
         half = stdtrit(np.maximum(2.0 * (n - 1.0) / 3.0, 0.1), 1.0 - alpha / 2.0) * wide / w
-        edges = (observed - half) / expected, (observed + half) / expected
+        edges = np.maximum(observed - half, noise.lowest_mean) / expected, (observed + half) / expected
         reach = np.full(len(n), np.nan)
         for level in np.unique(levels[levels > 0]):
             at = np.flatnonzero(levels == level)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trueup._types import AnyArray, BoolArray, FloatArray
+    from trueup.audits.dispersion import Noise
     from trueup.kernels.tally import Tally
 
 MATERIAL, WITHIN_TOLERANCE, DETECTED = "material", "within tolerance", "miscalibrated"
@@ -59,6 +60,15 @@ class Tolerance:
         relative = text.endswith("%")
         return cls(value / 100.0 if relative else value, relative)
 
+    def check_task(self, task: str) -> None:
+        """Raise if no probabilities of this ``task`` can differ by the tolerance: a percent sign was left out."""
+        if task != "regression" and not self.relative and self.value >= 1:
+            raise ArgumentError(
+                f"tolerance must be below 1 for probabilities; got {self.value:g}",
+                "write {tolerance} for a share of the expected mean",
+                parameter="tolerance", settings={"tolerance": f"{self.value:g}%"},
+            )  # fmt: skip
+
     def limits(self, expected: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the lowest and highest mean outcome within the tolerance of each ``expected`` mean."""
         if not self.relative:
@@ -66,21 +76,30 @@ class Tolerance:
         ends = expected / (1.0 + self.value), expected * (1.0 + self.value)
         return np.minimum(*ends), np.maximum(*ends)  # means of real outcomes can be negative
 
+    def excludes(self, expected: FloatArray, ratios: FloatArray) -> BoolArray:
+        """Return where the interval of the mean outcome, ``ratios`` times the ``expected`` mean, excludes the tolerance."""
+        low, high = self.limits(expected)
+        with np.errstate(invalid="ignore"):
+            ends = ratios * expected
+            return np.asarray((np.minimum(*ends) > high) | (np.maximum(*ends) < low))
+
     def __str__(self) -> str:
         return f"{100 * self.value:g}%" if self.relative else f"{self.value:g}"
 
 
-def adjusted_ratios(columns: Mapping[str, AnyArray], sizes: FloatArray, levels: FloatArray, *, real: bool) -> FloatArray:
+def adjusted_ratios(
+    columns: Mapping[str, AnyArray], sizes: FloatArray, levels: FloatArray, noise: Noise | None
+) -> FloatArray:
     """Return lower and upper limits of observed / expected that hold for all segments at once, shape (2, segments).
 
-    ``levels`` has the level of each segment's test, its share of alpha. If outcomes are ``real``, ``sizes`` has the
-    half-widths of the intervals of their means; else the effective numbers of rows, whose limits are those of
-    `trueup.kernels.tails.rate_limits`. Segments without a level have no limits (NaN).
+    ``levels`` has the level of each segment's test, its share of alpha. If outcomes are real, with this ``noise``,
+    ``sizes`` has the half-widths of the intervals of their means; else the effective numbers of rows, whose limits are
+    those of `trueup.kernels.tails.rate_limits`. Segments without a level have no limits (NaN).
     """
     observed, expected = columns["observed"], columns["expected"]
     limits = np.full((2, len(levels)), np.nan)
-    if real:
-        limits[:] = observed - sizes, observed + sizes
+    if noise is not None:
+        limits[:] = np.maximum(observed - sizes, noise.lowest_mean), observed + sizes
     else:
         z = np.full(len(levels), np.nan)
         for level in np.unique(levels[levels > 0]):
@@ -102,10 +121,8 @@ def exceeds_tolerance(
     with the variance at the limit of the tolerance.
     """
     expected, weight = columns["expected"], columns["weight"]
-    low, high = tolerance.limits(expected)
+    outside = tolerance.excludes(expected, ratios)
     with np.errstate(invalid="ignore"):
-        ends = ratios * expected
-        outside = (np.minimum(*ends) > high) | (np.maximum(*ends) < low)
         allowed = tolerance.value * (np.abs(expected) if tolerance.relative else np.ones(len(expected)))
         span = np.maximum(tally.span - allowed * weight, 0.0)
         variance = (columns["ecce"] * weight / columns["sigma"]) ** 2  # with clusters, and the noise of real outcomes

@@ -2,7 +2,8 @@
 
 Segments overlap, so one error is found under many names. Problems are chosen as variables are in forward selection: the
 strongest finding first; its error, a shift per score band, is removed from all rows, and the other findings are tested
-again on what remains. Those that are no longer significant are folded under the problem that explains them.
+again on what remains. Those that are no longer significant are folded under the problem that explains them. With a
+tolerance, material findings come before all others, so that none is folded under one that may not matter.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Problem:
     folded : tuple of str
         Other segments with a significant error that this one explains, strongest first.
     sigma : float
-        The range of cumulative differences in standard deviations after the errors of stronger problems are removed.
+        The range of cumulative differences in standard deviations after the errors of earlier problems are removed.
     rank : int
         Position of the finding in the audit.
     """
@@ -120,11 +121,12 @@ def _add(one: OverlapSums, other: OverlapSums) -> OverlapSums:
 def find_problems(
     rows: AuditRows, families: Sequence[SegmentFamily], findings: RankedFindings, alpha: float
 ) -> tuple[ProblemRanks, ...]:
-    """Choose the distinct problems among the significant findings, strongest first.
+    """Choose the distinct problems among the significant findings: material ones first, then by strength.
 
     Scores of different classes are examined separately; of problems with the same rows, scores and outcomes one is kept.
     """
-    ranks = np.flatnonzero(findings.columns["p_adjusted"] <= alpha)[:MAX_CANDIDATES]
+    ranks, material = np.flatnonzero(findings.columns["p_adjusted"] <= alpha), findings.material
+    ranks = np.sort(ranks[np.argsort(~material[ranks], kind="stable")][:MAX_CANDIDATES])
     starts = np.cumsum([0, *(len(family) for family in families)])
     owner = np.searchsorted(starts, findings.order[ranks], side="right") - 1
     problems: list[ProblemRanks] = []
@@ -136,7 +138,9 @@ def find_problems(
         overall = int(np.flatnonzero(findings.order == starts[target])[0])
         edges = _band_edges(findings.curves[overall].predicted)
         problems += _Selection(rows, target, (columns, codes), edges, own, findings, alpha).select()
-    return tuple(problems if len(families) == 1 else _merge_copies(sorted(problems), findings.columns))
+    if len(families) > 1:
+        problems = _merge_copies(sorted(problems, key=lambda one: (not material[one.rank], one.rank)), findings.columns)
+    return tuple(problems)
 
 
 def _merge_copies(problems: Sequence[ProblemRanks], columns: Mapping[str, AnyArray]) -> list[ProblemRanks]:
@@ -255,7 +259,7 @@ class _Selection:
         self.batch = PAIRS_PER_PASS if isinstance(rows, MemoryRows) else len(ranks)
         self.common = np.full((len(ranks), len(ranks)), -1, np.int64)  # row i is -1 until it is computed
         self.shared: dict[int, FloatArray] = {}
-        self.sigma = columns["sigma"][ranks]
+        self.sigma, self.material = columns["sigma"][ranks], findings.material[ranks]
         self.residual: FloatArray = np.empty((0, 0))
         self._compute(np.argsort(-self.sigma, kind="stable"))
         span = columns["ecce"][ranks] * columns["weight"][ranks]
@@ -281,10 +285,11 @@ class _Selection:
                 remaining &= ~explained
                 if not remaining.any():
                     break
-            order = np.argsort(np.where(remaining, -statistic, np.inf), kind="stable")[: remaining.sum()]
+            first = remaining & self.material if (remaining & self.material).any() else remaining
+            order = np.argsort(np.where(first, -statistic, np.inf), kind="stable")[: first.sum()]
             self._compute(order)
             # Of segments with the same rows, the one with the fewest columns has the simplest name.
-            alike = np.flatnonzero(remaining & self._same_rows(order[0]))
+            alike = np.flatnonzero(first & self._same_rows(order[0]))
             pick = int(alike[np.lexsort((-statistic[alike], self.depth[alike]))[0]])
             self._compute(np.append(pick, order))
             chosen.append(pick)

@@ -442,7 +442,7 @@ class Audit:
     def derived(self) -> dict[str, AnyArray]:
         """Columns of `to_frame` that are computed from others on first use."""
         bias, weight = self.columns["bias"], self.columns["weight"]
-        low, high = adjusted_ratios(self.columns, self.sizes, self.levels, real=self.schema.task == "regression")
+        low, high = adjusted_ratios(self.columns, self.sizes, self.levels, self.noise)
         significant = (materiality.MATERIAL, materiality.WITHIN_TOLERANCE)
         if self.settings.tolerance is None:
             significant = (materiality.DETECTED, materiality.DETECTED)
@@ -610,9 +610,9 @@ class Audit:
     def __repr__(self) -> str:
         heads, rows = text.findings_table(self, self.shown(8))
         lines = text.aligned_lines([heads, *((text.shorten(row[0]), *row[1:]) for row in rows)])
-        return "\n".join([self.verdict, "", *lines, "", *text.notes(self)]).rstrip()
+        return "\n".join([self.verdict, "", *lines, "", *text.more_problems(self, 8), *text.notes(self)]).rstrip()
 
     def _repr_html_(self) -> str:
-        shown = self.shown(10)
+        shown, notes = self.shown(10), [*text.more_problems(self, 10), *text.notes(self)]
         bold = [at for at, finding in enumerate(shown) if finding.p_adjusted <= self.settings.alpha]
-        return html_table(self.verdict, *text.findings_table(self, shown), bold=bold, notes=text.notes(self))
+        return html_table(self.verdict, *text.findings_table(self, shown), bold=bold, notes=notes)

@@ -12,6 +12,8 @@ from trueup.audits import materiality
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from trueup._types import BoolArray
+    from trueup.audits.materiality import Tolerance
     from trueup.audits.result import Audit, Finding
 
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
@@ -22,6 +24,7 @@ CROSS_FITTED = (
 )
 FEW_NONZERO = "most outcomes are zero, more than the scores explain, and fewer than 10 are not"
 MAX_NAME_WIDTH = 48
+MAX_UNTESTED_SHARE = 0.1  # of the rows, in one segment that could not be tested
 MAX_PLAIN_COUNT = 1e13  # amounts of money are sums over many rows
 PERCENT_RATIOS = (0.007, 0.014)  # observed / expected if predictions below 1 are percentages
 
@@ -76,15 +79,26 @@ def certain_size(finding: Finding) -> float:
     return max(1.0, low if low > 1 else (1.0 / high if 0 < high < 1 else 1.0))
 
 
-def describe_problem(finding: Finding) -> str:
-    """Describe the error of a problem with its certain size, excess events and share of the rows."""
+def describe_problem(finding: Finding, tolerance: Tolerance | None = None) -> str:
+    """Describe the error of a problem with its certain size, excess events and share of the rows.
+
+    If it is material by the range of cumulative differences, and not by its mean, the certain size is the ``tolerance``.
+    """
     size, limit = certain_size(finding), ""
+    if tolerance is not None and is_material_by_range(finding, tolerance):
+        size, limit = 1.0, f", at some scores certainly off by more than {tolerance}"
     if abs(finding.bias) < 0.5 * finding.ecce and size == 1:
-        return f"{describe_error(finding)} in {format_share(finding.share)} of rows"
+        return f"{describe_error(finding)}{limit} in {format_share(finding.share)} of rows"
     if size > 1:
         above = finding.ratio > 1
         limit = f", certainly {'above' if above else 'below'} {(size if above else 1 / size):.2f}"
     return f"{describe_error(finding)}{limit} ({format_excess(finding)} in {format_share(finding.share)} of rows)"
+
+
+def is_material_by_range(finding: Finding, tolerance: Tolerance) -> bool:
+    """Return whether a finding is material, though the interval of its mean is not outside the tolerance."""
+    ratios = np.array([[finding.ratio_low_adjusted], [finding.ratio_high_adjusted]])
+    return finding.state == materiality.MATERIAL and not tolerance.excludes(np.array([finding.expected]), ratios).any()
 
 
 def format_excess(finding: Finding) -> str:
@@ -120,11 +134,11 @@ def verdict(audit: Audit) -> str:
     at = f"at {significance_level(audit.settings.alpha)} ({ADJUSTMENTS[audit.settings.adjust]})"
     if not audit.miscalibrated:
         tested = f"{audit.tested:,} segment{'' if audit.tested == 1 else 's'} tested {at}"
-        return f"{materiality.NOT_DETECTED}: {tested}{ending}"
+        return f"{materiality.NOT_DETECTED}: {tested}{_name_untested(audit)}{ending}"
     problems, tolerance = audit.problems, audit.settings.tolerance
     distinct = f"{len(problems):,} distinct problem{'' if len(problems) == 1 else 's'}"
     worst = problems[0].finding
-    largest = f"largest {shorten(worst.segment, 200)}: {describe_problem(worst)}"
+    largest = f"largest {shorten(worst.segment, 200)}: {describe_problem(worst, tolerance)}"
     if tolerance is None:
         count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, {distinct}"
         return f"{materiality.DETECTED}: {count}; {largest}{ending}"
@@ -149,22 +163,54 @@ def few_rows(audit: Audit) -> str:
     return f"fewer than {least:,} rows of a real outcome" if audit.rows < least else ""
 
 
-def count_withheld(audit: Audit) -> tuple[int, int]:
-    """Return how many segments have too few real outcomes other than zero for a test, and how many too few clusters."""
+def find_withheld(audit: Audit) -> tuple[BoolArray, BoolArray]:
+    """Return which segments have too few real outcomes other than zero for a test, and which too few clusters."""
+    none = np.zeros(len(audit), bool)
     if audit.untestable:
-        return 0, 0
+        return none, none
     withheld = ~audit.columns["testable"] & (audit.columns["n"] >= min_tested_rows(audit))
-    few_nonzero = withheld & np.isnan(audit.columns["sigma"]) if audit.noise is not None else np.zeros(len(audit), bool)
-    return int(few_nonzero.sum()), int((withheld & ~few_nonzero).sum())
+    few_nonzero = withheld & np.isnan(audit.columns["sigma"]) if audit.noise is not None else none
+    return few_nonzero, withheld & ~few_nonzero
+
+
+def largest_untested(audit: Audit) -> Finding | None:
+    """Return the segment that `find_withheld` finds whose observed and expected sums differ most; None without any."""
+    ranks = np.flatnonzero(np.logical_or(*find_withheld(audit)))
+    return audit.finding(int(ranks[np.argmax(np.abs(audit.derived["excess"][ranks]))])) if len(ranks) else None
+
+
+def has_large_untested(audit: Audit) -> bool:
+    """Return whether nothing was found, and `largest_untested` has too many rows to call the scores calibrated."""
+    if audit.state != materiality.NOT_DETECTED:
+        return False
+    untested = largest_untested(audit)
+    return untested is not None and untested.share > MAX_UNTESTED_SHARE
+
+
+def _name_untested(audit: Audit) -> str:
+    untested = largest_untested(audit)
+    if untested is None:
+        return ""
+    size = f"{format_excess(untested)} in {format_share(untested.share)} of rows"
+    return f"; not tested: {shorten(untested.segment, 200)}, {size}"
+
+
+def more_problems(audit: Audit, shown: int) -> list[str]:
+    """Return a remark on the number of problems beyond the first ``shown``; none if there are no more."""
+    more = len(audit.problems) - shown
+    return [f"{more:,} more: audit.problems"] if more > 0 else []
 
 
 def noise_lines(audit: Audit) -> list[str]:
     """Return remarks on the noise of real outcomes: too few rows or non-zero outcomes to estimate it, dispersion."""
     lines = [f"p-values are approximate: {few_rows(audit)}"] if audit.tested and few_rows(audit) else []
-    count, _ = count_withheld(audit)
+    count = int(find_withheld(audit)[0].sum())
     if count:
         where = "1 segment" if count == 1 else f"{count:,} segments"
-        lines.append(f"not tested: {where}, where {FEW_NONZERO} (counted among the tests)")
+        hint = (
+            "" if audit.noise is None or audit.noise.lowest_mean < 0 else "; the family tweedie can test amounts with zeros"
+        )
+        lines.append(f"not tested: {where}, where {FEW_NONZERO} (counted among the tests){hint}")
     return lines + ([] if audit.noise is None else audit.noise.remarks())
 
 
@@ -267,7 +313,7 @@ def cluster_lines(audit: Audit) -> list[str]:
         f"(by {shorten(str(audit.schema.cluster))}): design effect "
         f"{number(audit.overall.design_effect or 1.0, 2)} over all rows{largest}"
     ]
-    _, few = count_withheld(audit)
+    few = int(find_withheld(audit)[1].sum())
     if few:
         has = " has" if few == 1 else "s have"
         lines.append(f"not tested: {few:,} segment{has} too few clusters (counted among the tests)")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trueup.audits.audit import MAX_CELLS, audit, count_soft, warn_of_soft_outcomes
 from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE, Tolerance
 from trueup.audits.result import Audit, Source
-from trueup.audits.text import findings_table, notes, number, shorten
+from trueup.audits.text import findings_table, has_large_untested, notes, number, shorten
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_audit, fit_words, option_words
 from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
@@ -95,6 +95,9 @@ class ScoreAudits(NamedTuple):
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     Tolerance.parse(arguments.tolerance)
+    if arguments.fail_if == "material" and arguments.tolerance is None:
+        hint = "add the largest error that does not matter, such as --tolerance 10%, or use --fail-if miscalibrated"
+        raise ArgumentError("--fail-if material needs a tolerance", hint=hint)
     if arguments.family is not None and arguments.task == "auto":
         arguments.task = "regression"
     profile = load_profile(arguments.profile)
@@ -128,7 +131,8 @@ def run(arguments: argparse.Namespace) -> int:
         _write(export, audits, arguments)
     if not to_standard_output:
         _show(audits, arguments, exports)
-    return 1 if arguments.fail_if is not None and audits.audit.is_material.any() else 0
+    found = audits.audit.is_material.any() or (arguments.fail_if == "untestable" and not audits.audit.tested)
+    return 1 if arguments.fail_if is not None and found else 0
 
 
 def _check_section_options(arguments: argparse.Namespace, profile: Profile, exports: Sequence[Export]) -> None:
@@ -300,7 +304,7 @@ def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Expo
     below += [] if audits.other is None else ["", *_comparison(audits)]
     below += [*(f"wrote {export.path}" for export in exports), *after_audit(audits, arguments, exports)]
     parts += ["", *below] if below and below[0] != "" else below
-    show_page(parts, style=f"bold {STYLES[audit.state]}")
+    show_page(parts, style=f"bold {STYLES[NOT_TESTABLE if has_large_untested(audit) else audit.state]}")
 
 
 def _default_columns(audit: Audit, arguments: argparse.Namespace) -> Iterator[str]:

@@ -62,6 +62,9 @@ def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, 
 
 def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
     """Suggest the commands that write a page and, if errors are material, fit a correction."""
+    from trueup.audits.materiality import NOT_DETECTED  # other commands need no audits
+    from trueup.audits.text import has_large_untested
+
     lines = []
     if not any(export.kind == "page" for export in exports):
         # The same command with a page: other settings would give another verdict.
@@ -70,9 +73,19 @@ def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Seq
         lines.append(f"  {shlex.join(['trueup', *again, '-o', 'report.html', *arguments.words[end:]])}")
     if audits.other is not None:
         return _after_comparison(audits, arguments, lines)
+    fit = f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}"
     if audits.audit.is_material.any():  # without a tolerance, every significant error is
-        lines.append(f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}")
-    return ["next:", *lines] if lines else []
+        return ["next:", *lines, fit]
+    if audits.audit.state == NOT_DETECTED and not has_large_untested(audits.audit):
+        return ["next:", *lines] if lines else []
+    from trueup.reports.summary import next_step
+
+    step = next_step(audits.audit)
+    return [_next_sentence(step.steps), *lines, *([fit] if step.code else [])]
+
+
+def _next_sentence(steps: Sequence[str]) -> str:
+    return f"next: {steps[0][0].lower()}{' '.join(steps)[1:]}"
 
 
 def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
@@ -91,7 +104,6 @@ def _after_comparison(audits: ScoreAudits, arguments: argparse.Namespace, page: 
     if audits.on_training_rows:
         return ["next, on rows that the model was not fitted on:", f"  {predict_command(arguments.fix, 'other.parquet')}"]
     step = compared_step({audits.other_name: audits.other, audits.name: audits.audit})
-    text = f"next: {step.steps[0][0].lower()}{' '.join(step.steps)[1:]}"
     lines = [f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}"] if step.code else []
     if audits.fix is not None and audits.audit.miscalibrated:
         settings = _as_given(arguments, ROLES) | {"prediction": audits.other.schema.prediction, "features": arguments.by}
@@ -99,7 +111,7 @@ def _after_comparison(audits: ScoreAudits, arguments: argparse.Namespace, page: 
         lines.append(f"  {again}")
     elif audits.fix is not None and audits.other.miscalibrated and audits.audit.tested:
         lines.append(f"  {predict_command(arguments.fix)}")
-    return [text, *lines, *page]
+    return [_next_sentence(step.steps), *lines, *page]
 
 
 # After a fit and a prediction

@@ -102,8 +102,9 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--draws": option("simulated data sets of --adjust max (default 199)", "N", type=int, default=199),
     "--seed": option("seed of random numbers (default 0)", "N", type=int, default=0),
     "--fail-if": option(
-        "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated and, with --tolerance, material",
-        "STATE", choices=("miscalibrated",),
+        "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated and, with --tolerance, material; "
+        "material: the same, and needs --tolerance; untestable: also if no segment could be tested",
+        "STATE", choices=("miscalibrated", "material", "untestable"),
     ),
     "--tolerance": option(
         "the largest error that does not matter: a difference of observed and expected mean (0.02), or a percentage of the "

@@ -11,8 +11,11 @@ import trueup
 from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE
 from trueup.audits.text import (
     ADJUSTMENTS,
+    format_excess,
     format_share,
+    has_large_untested,
     is_possible_shift,
+    largest_untested,
     min_tested_rows,
     number,
     shorten,
@@ -20,6 +23,7 @@ from trueup.audits.text import (
     significance_level,
 )
 from trueup.reports.model import (
+    STATES,
     Cell,
     Column,
     Figure,
@@ -98,6 +102,17 @@ def largest_certain(audit: Audit) -> tuple[str, float] | None:
     return audit.keys.name(rank), float(ratios[rank])
 
 
+def only_by_range(audit: Audit) -> str:
+    """Return the first problem if no finding is material by its mean, but only by the range of cumulative differences."""
+    tolerance = audit.settings.tolerance
+    if tolerance is None or audit.state != MATERIAL:
+        return ""
+    material, derived = audit.is_material, audit.derived
+    ratios = np.array([derived["ratio_low_adjusted"][material], derived["ratio_high_adjusted"][material]])
+    by_mean = tolerance.excludes(audit.columns["expected"][material], ratios)
+    return "" if by_mean.any() else audit.problems[0].finding.segment
+
+
 def may_exceed(audit: Audit, finding: Finding) -> bool:
     """Return whether the simultaneous interval of the mean outcome of a finding reaches beyond the tolerance."""
     assert audit.settings.tolerance is not None
@@ -118,7 +133,14 @@ def headline(audit: Audit) -> str:
         return f"Material: miscalibrated by more than {tolerance_text(audit)}"
     if state == WITHIN_TOLERANCE and any(may_exceed(audit, problem.finding) for problem in problems_of(audit)):
         return f"Miscalibrated, but no error certainly above {tolerance_text(audit)}"
+    if has_large_untested(audit):
+        return f"{HEADLINES[state]} where it could be tested"
     return HEADLINES[state]
+
+
+def verdict_kind(audit: Audit) -> str:
+    """Return the kind of the state of an audit, for its colour: not that of a passed one if much could not be tested."""
+    return STATES[NOT_TESTABLE if has_large_untested(audit) else audit.state][1]
 
 
 def lead(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]:
@@ -129,6 +151,9 @@ def lead(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]
         clusters = " in enough clusters" if audit.clusters else ""
         return [f"No {vocabulary.segment} has {min_tested_rows(audit):,} {vocabulary.rows}{clusters}."]
     sentences = [_count_findings(audit, vocabulary), *_sizes(audit, vocabulary)]
+    if not audit.miscalibrated and (untested := largest_untested(audit)) is not None:
+        size = f"{format_excess(untested)} in {format_share(untested.share)} of {vocabulary.rows}"
+        sentences.append(f"Not tested: {shorten(untested.segment, MAX_NAME_LENGTH)}, {size}.")
     if audit.dropped:
         count = f"{len(audit.dropped):,} combination{' of columns was' if len(audit.dropped) == 1 else 's of columns were'}"
         sentences.append(f"{count} not tested.")
@@ -180,6 +205,11 @@ def _sizes(audit: Audit, vocabulary: Vocabulary) -> list[str]:
             if beyond
             else f"The mean of each is certainly within {tolerance}."
         )
+    if name := only_by_range(audit):
+        where = shorten(name, MAX_NAME_LENGTH)
+        return [
+            f"Errors at some scores in {where} certainly exceed {tolerance_text(audit)}; the mean error may be smaller."
+        ]
     largest = largest_certain(audit)
     if not (audit.columns["expected"][: audit.rejected] > 0).any():
         return sentences  # ratios of negative means have no meaning
@@ -209,7 +239,11 @@ def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
     findings = f"{audit.rejected:,} of {audit.tested:,} {vocabulary.segments}"
     count = Figure("distinct problems", f"{len(problems):,}", findings)
     largest, certain = largest_certain(audit), Figure("largest certain error", "-", "no interval excludes 0")
-    if largest is not None:
+    if name := only_by_range(audit):
+        certain = Figure(
+            "largest certain error", f"over {audit.settings.tolerance}", f"at some scores: {shorten(name, 60)}"
+        )
+    elif largest is not None:
         certain = Figure("largest certain error", percent_off(largest[1]), shorten(largest[0], 60))
     most = max((problem.finding for problem in problems), key=lambda finding: abs(finding.excess))
     what = "outcome" if audit.schema.task == "regression" else vocabulary.outcomes
@@ -276,6 +310,8 @@ def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> Next
         return NextStep((f"Collect more {rows}. A {vocabulary.segment} needs at least {least} to be tested.",))
     if audit.miscalibrated:
         return _after_findings(audit, vocabulary)
+    if has_large_untested(audit):
+        return _after_untested(audit, vocabulary)
     overall = audit.overall
     scale = abs(overall.expected)
     if math.isfinite(overall.mde) and scale > 0 and overall.mde > LARGE_UNDETECTED_ERROR * scale:
@@ -284,6 +320,18 @@ def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> Next
         undetected = f"{size} in a mean of {number(overall.observed, 2)} could have gone undetected."
         return NextStep((f"Collect more {rows} before relying on this result. {undetected}",))
     return NextStep(("No correction is needed.", AUDIT_AGAIN))
+
+
+def _after_untested(audit: Audit, vocabulary: Vocabulary) -> NextStep:
+    untested = largest_untested(audit)
+    assert untested is not None
+    name = shorten(untested.segment, MAX_NAME_LENGTH)
+    avoid = f"Do not rely on the scores in {name}, which could not be tested."
+    if audit.noise is None or audit.noise.lowest_mean < 0 or not math.isnan(untested.sigma):
+        return NextStep((avoid, f"Collect more {vocabulary.rows} of it."))
+    return NextStep(
+        (avoid, f"Collect more {vocabulary.rows} of it, or audit with the family tweedie, for amounts with zeros.")
+    )
 
 
 def _after_findings(audit: Audit, vocabulary: Vocabulary) -> NextStep:
