@@ -89,7 +89,7 @@ def test_steps_of_cross_fitted_scores_are_no_shift(workdir, capsys):
     # Every fold has bins of its own: the steps of held-out scores are a little beside those of the model.
     random = np.random.default_rng(1)
     z = random.normal(-1, 1.2, 6000)
-    frame = pl.DataFrame({"p": 1 / (1 + np.exp(-z)), "y": 1 * (random.random(6000) < 1 / (1 + np.exp(-0.6 * z)))})
+    frame = pl.DataFrame({"p": 1 / (1 + np.exp(-z)), "y": 1 * (random.random(6000) < 1 / (1 + np.exp(-0.5 * z)))})
     frame.head(2000).write_parquet("old.parquet")
     frame.tail(4000).drop("y").write_parquet("new.parquet")
     given = ["--outcome", "y", "--prediction", "p", "--method", "histogram", "--cross-validate"]

@@ -336,7 +336,9 @@ def _after_untested(audit: Audit, vocabulary: Vocabulary) -> NextStep:
 
 def _after_findings(audit: Audit, vocabulary: Vocabulary) -> NextStep:
     rows, command = vocabulary.rows, "" if audit.source is None else audit.source.fit
-    code = shorten(command or fit_code(audit), MAX_CODE_LENGTH)
+    code = command or fit_code(audit)
+    if len(code) > MAX_CODE_LENGTH:  # half of a list of columns would not run
+        code = ""
     fit = f"fit a correction on these {rows}, and audit the corrected scores on {rows} that were not used for the fit."
     if audit.state == MATERIAL:
         avoid = f"Do not rely on the scores in these {vocabulary.segments} until they are corrected."
