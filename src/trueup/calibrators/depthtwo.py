@@ -345,7 +345,7 @@ class DepthTwo(SegmentCalibrator):
         """Return the history: the trees of ``fit`` are chosen if they improve on the held-out scores ``base`` enough."""
         count = fit.grower.rounds[0].trees
         losses = iter([(fit.y - base) ** 2, fit.losses])
-        chosen, evaluations = choose_rounds(losses, fit.weight, cluster=fit.cluster)
+        chosen, evaluations = choose_rounds(losses, fit.weight, cluster=fit.cluster, errors=stopping.SEARCH_ERRORS)
         trees = f"{count} tree{'s' if count > 1 else ''} at learning rate {fit.rate:g}"
         reason = "no trees lowered the held-out squared error significantly; scores are left unchanged"
         if self.stopping is None:

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 
 THETA_BOUNDS = (0.5, 2.0)  # of the factor of a round of trees: it corrects how confident these trees are
-# How many standard errors of the gain a round must lower the held-out loss by: the first one to do no harm; the first one
-# after a line less, since scores are changed anyway; a later one more, because it makes the model larger and slower.
-FIRST_ROUND_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_ERRORS = 2.0, 1.0, 2.0
+# How many standard errors of the gain a round must lower the held-out loss by: the first one to do no harm, more if it is
+# the best of several trees, rates or capacities; the first one after a line less, since scores are changed anyway; a later
+# one more, because it makes the model larger and slower.
+FIRST_ROUND_ERRORS, SEARCH_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_ERRORS = 1.5, 2.0, 1.0, 2.0
 SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the required gain is twice as large
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible
 LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ with the number of threads
@@ -358,6 +359,7 @@ def choose_rounds(
     communicator: Communicator = SINGLE_PROCESS,
     cluster: IntArray | None = None,
     is_line: Callable[[int], bool] | None = None,
+    errors: float = FIRST_ROUND_ERRORS,
 ) -> tuple[int, list[tuple[float, float, float]]]:
     """Return the last round that lowered the loss significantly (0: none), and (loss, gain, standard error) per round.
 
@@ -366,10 +368,10 @@ def choose_rounds(
     lowest loss, significant or not. ``on_improvement`` is called when a round is the best so far, before the next is
     requested. All workers return the same. ``cluster`` has the number of the cluster of each evaluation row. ``is_line``
     returns whether a round is a line, which a test has found to be needed: it is kept if it lowers the loss, and the search
-    goes on in any case.
+    goes on in any case. ``errors`` are the standard errors that the first round must gain.
     """
     best: FloatArray | None = None
-    chosen, evaluations, errors, failed = 0, [], FIRST_ROUND_ERRORS, 0
+    chosen, evaluations, failed = 0, [], 0
     for number, current in enumerate(losses):
         loss = weighted_mean(current, weight, communicator)
         if best is None:

@@ -197,6 +197,7 @@ class MCGrad(SegmentCalibrator):
             on_improvement=grower.keep_best if keeps_scores else None,
             cluster=stopping.cluster_numbers(rows, evaluated),
             is_line=lambda number: rounds[number - 1].is_line,
+            errors=stopping.SEARCH_ERRORS,
         )
         cascade, history = self._finish(table.schema, *choice, rounds, grower.refit)
         best = grower.best

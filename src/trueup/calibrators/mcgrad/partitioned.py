@@ -215,7 +215,7 @@ def _fit_round(
     chosen, evaluations = stopping.choose_rounds(
         losses, weight, patience=plan.patience, communicator=communicator,
         cluster=stopping.cluster_buckets(grower.table, grower.evaluated_rows),
-        is_line=lambda number: grower.rounds[number - 1].is_line,
+        is_line=lambda number: grower.rounds[number - 1].is_line, errors=stopping.SEARCH_ERRORS,
     )  # fmt: skip
     return grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None, chosen, evaluations
 
