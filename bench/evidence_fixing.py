@@ -85,7 +85,7 @@ def no_harm() -> list[str]:
     """Show what the default fix does to calibrated scores, and what it recovers from few rows and rare levels."""
     found = figures("harm")
     calibrated = [
-        [row["method"], f"{row['cell'][0]:,}", row["cell"][1], f"{row['cell'][2]:g}", f"{row['changed']:.3f}",
+        [row["method"], f"{row['cell'][0]:,}", row["cell"][1], f"{row['cell'][2]:g}", row["seeds"], f"{row['changed']:.3f}",
          f"{1e3 * row['harm']:+.3f} ({1e3 * row['error']:.3f})"]
         for row in found["calibrated"]
     ]  # fmt: skip
@@ -93,6 +93,7 @@ def no_harm() -> list[str]:
         [
             row["cell"][0],
             f"{row['cell'][1]:g}",
+            row["seeds"],
             f"{row['changed']:.3f}",
             f"{1e3 * row['harm']:+.3f} ({1e3 * row['error']:.3f})",
         ]
@@ -117,14 +118,14 @@ def no_harm() -> list[str]:
     return [
         "## No harm, few rows, rare levels",
         "",
-        f"Calibrated scores, {found['seeds']} seeds a row: share of fits that change anything, and mean change of log loss "
-        "on new rows (standard error), in thousandths of a nat.",
+        "Calibrated scores: share of fits that change anything, and mean change of log loss on new rows (standard error), in "
+        "thousandths of a nat.",
         "",
-        *table(["method", "rows", "features", "events", "changed", "change of log loss"], calibrated),
+        *table(["method", "rows", "features", "events", "seeds", "changed", "change of log loss"], calibrated),
         "",
         "400 calibrated patients with several rows each, `cluster=`: change of log loss on new patients.",
         "",
-        *table(["rows a patient", "correlation", "changed", "change of log loss"], clusters),
+        *table(["rows a patient", "correlation", "seeds", "changed", "change of log loss"], clusters),
         "",
         "Scores that need a line: gain in log loss.",
         "",

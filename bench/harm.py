@@ -180,12 +180,12 @@ def job(arguments: tuple[str, tuple[Any, ...], int]) -> Any:
 def summarise(kind: str, cell: tuple[Any, ...], results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if kind == "line":
         gains = {name: float(np.mean([result[name] for result in results])) for name in ("MCGrad", "Platt")}
-        return [{"cell": list(cell), **gains, "share": gains["MCGrad"] / gains["Platt"]}]
+        return [{"cell": list(cell), "seeds": len(results), **gains, "share": gains["MCGrad"] / gains["Platt"]}]
     rows = []
     for name in results[0]:
         changes = np.array([result[name][1] for result in results])
         rows.append({
-            "cell": list(cell), "method": name, "changed": float(np.mean([result[name][0] for result in results])),
+            "cell": list(cell), "seeds": len(results), "method": name, "changed": float(np.mean([result[name][0] for result in results])),
             "harm": float(changes.mean()), "error": float(changes.std(ddof=1) / np.sqrt(len(changes))),
         })  # fmt: skip
     return rows
@@ -197,8 +197,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--rare-seeds", type=int, default=8)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--most", type=int, default=10_000, help="rows of the largest calibrated samples")
     arguments = parser.parse_args()
-    grids = {"calibrated": CALIBRATED, "clusters": CLUSTERS, "line": LINES}
+    grids: dict[str, list[Any]] = {"calibrated": CALIBRATED, "clusters": CLUSTERS, "line": LINES}
+    grids["calibrated"] = [cell for cell in CALIBRATED if cell[0] <= arguments.most]
     grids = {kind: cells for kind, cells in grids.items() if arguments.only in ("", kind)}
     kept = RESULTS / "harm.json"
     found: dict[str, Any] = json.loads(kept.read_text()) if arguments.only and kept.exists() else {}
@@ -213,10 +215,10 @@ def main() -> None:
                 found[kind] += rows
     if arguments.only in ("", "rare"):
         found["rare"] = rare_levels(arguments.rare_seeds)
-    # A share of 5% is exceeded by chance: two standard errors of it.
-    most = 0.05 + 2 * np.sqrt(0.05 * 0.95 / arguments.seeds)
     checks = {}
     if "calibrated" in found:
+        # A share of 5% is exceeded by chance: two standard errors of it.
+        most = 0.05 + 2 * np.sqrt(0.05 * 0.95 / min(row["seeds"] for row in found["calibrated"]))
         changed = max(row["changed"] for row in found["calibrated"])
         harm = max(row["harm"] / max(row["error"], 1e-12) for row in found["calibrated"])
         checks["calibrated scores changed"] = check("calibrated scores changed", changed, most, at_most=True)
@@ -235,7 +237,7 @@ def main() -> None:
             name = f"{levels} levels of {rows} rows, gain over mcgrad's"
             ratio = sum(row["trueup"]["gain"] for row in own) / sum(row["mcgrad"]["gain"] for row in own)
             checks[name] = check(name, ratio, 1.0, at_most=False)
-    save("harm", {**found, "checks": checks, "seeds": arguments.seeds})
+    save("harm", {**found, "checks": checks})
 
 
 if __name__ == "__main__":
