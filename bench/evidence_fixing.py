@@ -118,8 +118,8 @@ def no_harm() -> list[str]:
     return [
         "## No harm, few rows, rare levels",
         "",
-        "Calibrated scores: share of fits that change anything, and mean change of log loss on new rows (standard error), in "
-        "thousandths of a nat.",
+        "Calibrated scores: share of fits that change anything, and mean change of log loss on new rows (standard error), "
+        "in thousandths of a nat.",
         "",
         *table(["method", "rows", "features", "events", "seeds", "changed", "change of log loss"], calibrated),
         "",

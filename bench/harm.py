@@ -185,7 +185,8 @@ def summarise(kind: str, cell: tuple[Any, ...], results: list[dict[str, Any]]) -
     for name in results[0]:
         changes = np.array([result[name][1] for result in results])
         rows.append({
-            "cell": list(cell), "seeds": len(results), "method": name, "changed": float(np.mean([result[name][0] for result in results])),
+            "cell": list(cell), "seeds": len(results), "method": name,
+            "changed": float(np.mean([result[name][0] for result in results])),
             "harm": float(changes.mean()), "error": float(changes.std(ddof=1) / np.sqrt(len(changes))),
         })  # fmt: skip
     return rows
