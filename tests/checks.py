@@ -345,12 +345,12 @@ def law_values_missing_only_at_prediction_are_scored(case):
 
 
 def law_uninformative_columns_do_no_harm(case):
-    data = rows(case.task, 400)
-    constant = {"same": np.full(400, 3.0), "void": np.full(400, np.nan), "one": ["a"] * 400, "none": [None] * 400}
+    data = rows(case.task, 700)
+    constant = {"same": np.full(700, 3.0), "void": np.full(700, np.nan), "one": ["a"] * 700, "none": [None] * 700}
     wide = data | constant
     fix = case.make(features=[*FEATURES, *constant]).fit(wide, wide["y"])
     _check_range(case, fix.predict(wide))
-    other = wide | {"same": np.linspace(-9, 9, 400), "one": ["b"] * 400}
+    other = wide | {"same": np.linspace(-9, 9, 700), "one": ["b"] * 700}
     with pytest.warns(UnseenWarning, match="no value of column 'one'"):
         _check_range(case, fix.predict(other))
 
