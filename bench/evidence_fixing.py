@@ -85,15 +85,15 @@ def no_harm() -> list[str]:
     """Show what the default fix does to calibrated scores, and what it recovers from few rows and rare levels."""
     found = figures("harm")
     calibrated = [
-        [row["method"], f"{row['cell'][0]:,}", row["cell"][1], f"{row['cell'][2]:g}", row["seeds"], f"{row['changed']:.3f}",
+        [row["method"], f"{row['cell'][0]:,}", str(row["cell"][1]), f"{row['cell'][2]:g}", str(row["seeds"]), f"{row['changed']:.3f}",
          f"{1e3 * row['harm']:+.3f} ({1e3 * row['error']:.3f})"]
         for row in found["calibrated"]
     ]  # fmt: skip
     clusters = [
         [
-            row["cell"][0],
+            str(row["cell"][0]),
             f"{row['cell'][1]:g}",
-            row["seeds"],
+            str(row["seeds"]),
             f"{row['changed']:.3f}",
             f"{1e3 * row['harm']:+.3f} ({1e3 * row['error']:.3f})",
         ]
@@ -101,7 +101,7 @@ def no_harm() -> list[str]:
     ]
     lines = [
         [
-            row["cell"][0],
+            str(row["cell"][0]),
             f"{row['cell'][1]:g}",
             row["cell"][2],
             f"{row['Platt']:.4f}",
