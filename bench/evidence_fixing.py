@@ -85,8 +85,8 @@ def no_harm() -> list[str]:
     """Show what the default fix does to calibrated scores, and what it recovers from few rows and rare levels."""
     found = figures("harm")
     calibrated = [
-        [row["method"], f"{row['cell'][0]:,}", str(row["cell"][1]), f"{row['cell'][2]:g}", str(row["seeds"]), f"{row['changed']:.3f}",
-         f"{1e3 * row['harm']:+.3f} ({1e3 * row['error']:.3f})"]
+        [row["method"], f"{row['cell'][0]:,}", str(row["cell"][1]), f"{row['cell'][2]:g}", str(row["seeds"]),
+         f"{row['changed']:.3f}", f"{1e3 * row['harm']:+.3f} ({1e3 * row['error']:.3f})"]
         for row in found["calibrated"]
     ]  # fmt: skip
     clusters = [
