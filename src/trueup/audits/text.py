@@ -255,16 +255,16 @@ def plain_table(findings: Iterable[Finding]) -> tuple[tuple[str, ...], list[tupl
     return (*(name.removeprefix("95% ") for name in HEADINGS[:-1]), "state"), table_rows(findings, states=True)
 
 
-def notes(audit: Audit, *, count_thin: bool = True, segments: str = "segments") -> list[str]:
-    """Return remarks that qualify the result: excluded rows, segments not tested (small ones if ``count_thin``), power.
+def notes(audit: Audit, *, count_thin: bool = True, power: bool = True, segments: str = "segments") -> list[str]:
+    """Return remarks that qualify the result: excluded rows, segments not tested (small ones if ``count_thin``).
 
-    ``segments`` is the word for segments.
+    With ``power``, one states which shift would have been found. ``segments`` is the word for segments.
     """
     lines = [CROSS_FITTED] if audit.cross_fitted else []
     if audit.schema.task == "binary" and PERCENT_RATIOS[0] <= audit.overall.ratio <= PERCENT_RATIOS[1]:
         lines.append("observed is about a hundredth of expected: are the predictions percentages?")
     overall = audit.overall
-    if audit.tested and not audit.miscalibrated and not math.isnan(overall.mde):
+    if power and audit.tested and not audit.miscalibrated and not math.isnan(overall.mde):
         possible = is_possible_shift(audit, overall.mde, overall.expected)
         shift = f"a shift of {number(overall.mde, 2)}" if possible else "too few rows: no shift"
         lines.append(f"{shift} over all rows would have been found with 80% power")

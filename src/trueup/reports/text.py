@@ -71,8 +71,7 @@ def summary_of(audit: Audit) -> AuditSummary | None:
 def audit_notes(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]:
     """Return the notes of an audit in the terms of the vocabulary."""
     # What could have been detected is stated by `detectable_shifts`, and below the verdict.
-    lines = notes(audit, count_thin=False, segments=vocabulary.segments)
-    lines = [note for note in lines if not note.endswith("80% power")]
+    lines = notes(audit, count_thin=False, power=False, segments=vocabulary.segments)
     if audit.thin:
         verb = "has" if audit.thin == 1 else "have"
         lines.append(
