@@ -89,7 +89,7 @@ def test_decide_encodes_text_outcomes(workdir, capsys):
     frame = pl.read_parquet("rows.parquet").with_columns(
         status=pl.when(pl.col("y") == 1).then(pl.lit("yes")).otherwise(pl.lit("no"))
     )
-    frame.write_csv("told.csv")
+    frame.write_csv("labelled.csv")
     costs = [
         "decide",
         "rows.csv",
@@ -101,7 +101,7 @@ def test_decide_encodes_text_outcomes(workdir, capsys):
         "1",
         "--quiet",
         "--labelled",
-        "told.csv",
+        "labelled.csv",
     ]
     words = call(capsys, *costs, "--outcome", "status", "--positive", "yes")
     assert words[0] == 0

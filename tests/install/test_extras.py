@@ -74,9 +74,9 @@ def test_audit_fit_and_predict_need_no_extra():
 
 
 def test_an_engine_that_is_not_installed_says_which_extra_to_install():
-    told = _run(ASK + FIT)
-    assert told.count("'pyspark', which is not installed\nhint: pip install 'trueup[spark]'") == 2
-    assert told.count("'dask.dataframe', which is not installed\nhint: pip install 'trueup[dask]'") == 2
+    printed = _run(ASK + FIT)
+    assert printed.count("'pyspark', which is not installed\nhint: pip install 'trueup[spark]'") == 2
+    assert printed.count("'dask.dataframe', which is not installed\nhint: pip install 'trueup[dask]'") == 2
 
 
 def test_a_plain_install_asks_for_neither_spark_nor_dask():

@@ -1,4 +1,4 @@
-"""A file is written whole or not at all, and what is wrong with a path is told."""
+"""A file is written whole or not at all, and errors name what is wrong with a path."""
 
 from __future__ import annotations
 
