@@ -336,7 +336,7 @@ class TreeGrower:
             self._booster = lgb.Booster(growth.training_parameters(names), data.training)
         except lgb.basic.LightGBMError as error:
             raise ArgumentError(
-                f"LightGBM rejects its parameters: {error}", hint="see its documentation of them", parameter="lightgbm"
+                f"LightGBM rejects its parameters: {error}", hint=f"correct {dict(growth.other)}", parameter="lightgbm"
             ) from error
         self._evaluated = data.valid is not None
         if data.valid is not None:

@@ -239,11 +239,7 @@ class Cascade(Map):
                 explain.Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)
             ]
         if (start != given).any():
-            text = (
-                f"probabilities are at least {self.floor:g} from 0 and 1"
-                if self.outputs == 1
-                else f"at least {self.floor:g}"
-            )
+            text = f"probabilities are at least {self.floor:g}" + (" from 0 and 1" if self.outputs == 1 else "")
             contributions += [
                 explain.Contribution(text, float(c), label) for c, label in zip(start - given, labels, strict=True) if c
             ]

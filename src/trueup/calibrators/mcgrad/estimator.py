@@ -64,8 +64,8 @@ class MCGrad(SegmentCalibrator):
         The maximum number of leaves of a tree, which the fit then does not choose; by default ``2 ** depth``, or 5 if depth
         is None.
     learning_rate : float, optional
-        By default 0.3 for tables to 0.1 for large trees if the models of a cross-validation are averaged, and 0.1 for a
-        single model.
+        By default 0.3 for tables to 0.1 for large trees if the models of a cross-validation are averaged (0.3 for all if
+        more than 50,000 rows need many trees), and 0.1 for a single model.
     feature_fraction : float
         The share of the features that each tree may use.
     min_hessian : float

@@ -201,7 +201,8 @@ class CascadeGrower:
         if len(self.capacities) > 1 and all(round_.is_line for round_ in self.rounds):
             trial, trials = self._choose_capacity()
             self._use_capacity(trials)
-            trial = trial if trial.sample is None else None
+            if trial.sample is not None or trial.growth != self.growth:
+                trial = None  # its trees are of fewer rows, or of another learning rate
         self._apply_round(replace(self._grow_forests(trial), trials=trials), theta)
 
     # The linear round
