@@ -31,10 +31,6 @@ class Line(NamedTuple):
     slope: float
     intercept: FloatArray  # per output
 
-    def apply(self, F: FloatArray) -> FloatArray:
-        """Return the scores on the line, (n, outputs)."""
-        return np.asarray(self.slope * F + self.intercept)
-
 
 class _Sums(NamedTuple):
     """Sums over rows: the loss, its gradient and its Hessian in (slope, intercepts)."""
