@@ -35,7 +35,7 @@ def false_alarms() -> list[str]:
         "## False alarms",
         "",
         f"Calibrated data of 3,000 rows, {found['repetitions']:,} repetitions per line: the share of audits that call it "
-        "miscalibrated at 5% (`max`: for a quarter of the repetitions). The last column is Holm's adjustment, with equal "
+        "miscalibrated at 5%. The last column is Holm's adjustment, with equal "
         "shares, of p-values from the plain Brownian limit.",
         "",
         *table(["segments", "data", "Holm", "max", "plain limit"], rows),
