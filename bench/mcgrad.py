@@ -68,28 +68,6 @@ def simulate(path: Path) -> None:
     pd.DataFrame({**columns, "p": 1 / (1 + np.exp(-score)), "y": y, "part": part}).to_parquet(path)
 
 
-def same_trees(train: pd.DataFrame, fix: tu.MCGrad) -> float:
-    """Time LightGBM alone, growing as many trees of the same shape on the same rows: every fold, no row to judge by."""
-    import lightgbm as lgb
-
-    model = fix.model_
-    names = [feature.name for feature in model.schema.features]
-    table = read_like(train, model.schema)
-    X = np.column_stack([table.prediction, *[table.columns[name] for name in names]]).astype(float)
-    places = [at + 1 for at, feature in enumerate(model.schema.features) if feature.kind == "categorical"]
-    X[:, places] += 1
-    y, F = train["y"].to_numpy(float), np.log(table.prediction / (1 - table.prediction))
-    parameters = {"max_bin": 63, "verbosity": -1, "num_threads": 2, "feature_pre_filter": False}
-    shape = {"max_depth": 2, "num_leaves": 4, "learning_rate": 0.4, "feature_fraction": 0.7, "objective": "cross_entropy"}
-    start = time.perf_counter()
-    for fold in range(5):
-        rows = np.arange(len(X)) % 5 != fold
-        data = lgb.Dataset(X[rows], y[rows], init_score=F[rows], params=parameters, categorical_feature=places)
-        for one in model.map.rounds:
-            lgb.train({**parameters, **shape, "deterministic": True, "force_col_wise": True}, data, one.trees)
-    return time.perf_counter() - start
-
-
 def beside(path: Path, figures: dict[str, Any]) -> None:
     """Fit, score and hold the quality against each other."""
     theirs = run_peer("mcgrad", "mcgrad_fit.py", "score", str(path), str(SCORED), "5")
@@ -111,7 +89,6 @@ def beside(path: Path, figures: dict[str, Any]) -> None:
         "table": seconds(lambda: model.predict_table(table, threads=2)),
         "one": float(np.median(ones)),
         "peak": json.loads(done.stdout.splitlines()[-1]),
-        "same trees": min(same_trees(train, fix) for _ in range(3)),
         "rounds": fix.history_.chosen, "trees": model.map.trees, "cells": model.map.cells,
     }  # fmt: skip
     print("mcgrad", theirs, "\ntrueup", ours)
@@ -125,7 +102,6 @@ def beside(path: Path, figures: dict[str, Any]) -> None:
             ("one row, times faster", theirs["one"] / ours["one"], 300, False),
             ("one row, microseconds", ours["one"] * 1e6, 30, True),
             ("peak memory over mcgrad's", ours["peak"] / theirs["peak"], 1, True),
-            ("fit over LightGBM growing the same trees", ours["fit"] / ours["same trees"], 2, True),
         )
     }
 
