@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,7 @@ KERNEL_CELLS = 2000  # of the grid on which rows are smoothed
 MIN_BANDWIDTH = 0.01  # a narrower kernel shows noise
 SMALLEST_WEIGHT = 2.0**-500  # relative to the largest: the product of a smaller one and an outcome may underflow
 LARGEST = 1e300  # beyond it, sums and differences may overflow
+MIN_RANGE_SHARE = 0.1  # of the largest excess: smaller ones of other score ranges are not named
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,55 @@ class ReliabilityCurve(Result):
         index = int(np.nanargmax(np.abs(self.observed - self.predicted)))
         largest = f"predicted {self.predicted[index]:.3g}, observed {self.observed[index]:.3g}"
         return f"<{self.kind} reliability curve of {len(self)} points with a {self.band} band; largest gap: {largest}>"
+
+
+class ErrorRange(NamedTuple):
+    """A range of scores whose errors have one sign: its ends (infinite at either end of the scores), and sums over it.
+
+    ``excess`` is the sum of observed minus predicted, ``margin`` half the width of its interval, ``expected`` the sum of
+    the predictions and ``weight`` that of the weights.
+    """
+
+    low: float
+    high: float
+    excess: float
+    margin: float
+    expected: float
+    weight: float
+
+
+def error_ranges(curve: ReliabilityCurve) -> list[ErrorRange]:
+    """Return the ranges of scores in which predictions are too low or too high, ascending; at most three.
+
+    Errors are accumulated bin by bin. Between the lowest and the highest point of this sum lies the range with the largest
+    excess, as in ECCE-R; the errors below and above it have the other sign. Ranges end where the curve crosses the
+    diagonal. A range is returned if the interval of its excess excludes 0, and if it has a tenth of the largest excess.
+    """
+    excess, half = curve.weight * (curve.observed - curve.predicted), curve.weight * (curve.high - curve.low) / 2
+    if not len(curve) or not (np.isfinite(excess).all() and np.isfinite(half).all()):
+        return []
+    path = np.concatenate([[0.0], np.cumsum(excess)])
+    ends = [0, *sorted((int(path.argmin()), int(path.argmax()))), len(curve)]
+    expected, ranges = curve.weight * curve.predicted, []
+    for start, end in pairwise(ends):
+        part = slice(start, end)
+        total, margin = float(excess[part].sum()), float(np.sqrt((half[part] ** 2).sum()))
+        limits = _crossing(curve, start), _crossing(curve, end)
+        if abs(total) > margin:
+            ranges.append(ErrorRange(*limits, total, margin, float(expected[part].sum()), float(curve.weight[part].sum())))
+    largest = max((abs(found.excess) for found in ranges), default=0.0)
+    return [found for found in ranges if abs(found.excess) >= MIN_RANGE_SHARE * largest]
+
+
+def _crossing(curve: ReliabilityCurve, index: int) -> float:
+    """Return the score at which a curve crosses the diagonal just before bin ``index``; infinite at its ends."""
+    if index in (0, len(curve)):
+        return -np.inf if index == 0 else np.inf
+    (p, q), (before, after) = (
+        curve.predicted[index - 1 : index + 1],
+        (curve.observed - curve.predicted)[index - 1 : index + 1],
+    )
+    return float(p + (q - p) * (before / (before - after) if before != after else 0.5))
 
 
 @dataclass(frozen=True, eq=False)
