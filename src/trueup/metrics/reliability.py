@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -36,7 +35,8 @@ KERNEL_CELLS = 2000  # of the grid on which rows are smoothed
 MIN_BANDWIDTH = 0.01  # a narrower kernel shows noise
 SMALLEST_WEIGHT = 2.0**-500  # relative to the largest: the product of a smaller one and an outcome may underflow
 LARGEST = 1e300  # beyond it, sums and differences may overflow
-MIN_RANGE_SHARE = 0.1  # of the largest excess: smaller ones of other score ranges are not named
+MAX_RANGES = 3  # of scores, in a description of errors
+MIN_RANGE_SHARE = 0.1  # of the largest excess, in each of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,24 +85,28 @@ class ErrorRange(NamedTuple):
 def error_ranges(curve: ReliabilityCurve) -> list[ErrorRange]:
     """Return the ranges of scores in which predictions are too low or too high, ascending; at most three.
 
-    Errors are accumulated bin by bin. Between the lowest and the highest point of this sum lies the range with the largest
-    excess, as in ECCE-R; the errors below and above it have the other sign. Ranges end where the curve crosses the
-    diagonal. A range is returned if the interval of its excess excludes 0, and if it has a tenth of the largest excess.
+    Neighbouring bins with errors of one sign are one range; ranges end where the curve crosses the diagonal. The range with
+    the smallest excess is merged with its neighbours until there are at most MAX_RANGES, each with an excess whose interval
+    excludes 0 and that is a tenth of the largest.
     """
     excess, half = curve.weight * (curve.observed - curve.predicted), curve.weight * (curve.high - curve.low) / 2
     if not len(curve) or not (np.isfinite(excess).all() and np.isfinite(half).all()):
         return []
-    path = np.concatenate([[0.0], np.cumsum(excess)])
-    ends = [0, *sorted((int(path.argmin()), int(path.argmax()))), len(curve)]
-    expected, ranges = curve.weight * curve.predicted, []
-    for start, end in pairwise(ends):
-        part = slice(start, end)
-        total, margin = float(excess[part].sum()), float(np.sqrt((half[part] ** 2).sum()))
-        limits = _crossing(curve, start), _crossing(curve, end)
-        if abs(total) > margin:
-            ranges.append(ErrorRange(*limits, total, margin, float(expected[part].sum()), float(curve.weight[part].sum())))
-    largest = max((abs(found.excess) for found in ranges), default=0.0)
-    return [found for found in ranges if abs(found.excess) >= MIN_RANGE_SHARE * largest]
+    starts = np.flatnonzero(np.r_[True, np.diff(excess > 0)])
+    while True:
+        sums, margins = np.add.reduceat(excess, starts), np.sqrt(np.add.reduceat(half**2, starts))
+        sizes = np.abs(sums)
+        small = (sizes <= margins) | (sizes < MIN_RANGE_SHARE * sizes.max())
+        if len(starts) == 1 or (len(starts) <= MAX_RANGES and not small.any()):
+            break
+        smallest = int(np.argmin(np.where(small, sizes, np.inf) if small.any() else sizes))
+        starts = np.delete(starts, [k for k in (smallest, smallest + 1) if 0 < k < len(starts)])
+    if small.any():
+        return []
+    limits = [_crossing(curve, index) for index in (*starts, len(curve))]
+    expected, weight = (np.add.reduceat(column, starts) for column in (curve.weight * curve.predicted, curve.weight))
+    columns = (column.tolist() for column in (sums, margins, expected, weight))
+    return [ErrorRange(*values) for values in zip(limits[:-1], limits[1:], *columns, strict=True)]
 
 
 def _crossing(curve: ReliabilityCurve, index: int) -> float:

@@ -162,6 +162,9 @@ def lead(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]
         clusters = " in enough clusters" if audit.clusters else ""
         return [f"No {vocabulary.segment} has {min_tested_rows(audit):,} {vocabulary.rows}{clusters}."]
     sentences = [_count_findings(audit, vocabulary), *_sizes(audit, vocabulary)]
+    listed = [problem.finding.segment for problem in problems_of(audit)[:MAIN_PROBLEMS]]
+    if audit.overall.segment not in listed and (scores := describe_scores(audit.overall)):
+        sentences.append(f"Over all {vocabulary.rows}, {scores.replace('scores', 'scores are', 1)}.")
     if not audit.miscalibrated and (untested := largest_untested(audit)) is not None:
         size = f"{format_excess(untested.excess)} in {format_share(untested.share)} of {vocabulary.rows}"
         sentences.append(f"Not tested: {shorten(untested.segment, MAX_NAME_LENGTH)}, {size}.")
