@@ -7,6 +7,7 @@ import math
 import pickle
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import trueup as tu
 import twins
+from trueup.audits import text
 from trueup.data.frame import read
 from trueup.errors import (
     ArgumentError,
@@ -518,8 +520,31 @@ def test_frames_of_pandas_and_polars_have_the_columns_of_to_frame(scored, monkey
 def test_the_verdict_states_errors_that_the_mean_hides():
     p = np.repeat([0.2, 0.8], 1000)
     y = np.r_[np.arange(1000) < 400, np.arange(1000) < 600].astype(int)
-    audit = tu.audit({"p": p, "y": y}, **ROLES, by=[])
-    assert "largest all rows: calibrated on average, errors varying with the score (ecce 0.10) in 100%" in audit.verdict
+    # Observed 0.4 at 0.2 and 0.6 at 0.8: 200 more and 200 fewer than expected, and the curve crosses the diagonal at 0.5.
+    scores = "scores too low below 0.50 (200 more than expected) and too high above (200 fewer)"
+    for tolerance, state in ((None, "miscalibrated"), ("5%", "material"), ("90%", "within tolerance")):
+        audit = tu.audit({"p": p, "y": y, "g": np.full(2000, "a")}, **ROLES, by=["g"], tolerance=tolerance)
+        assert audit.state == state
+        assert "largest all rows: calibrated on average" in audit.verdict
+        assert f"(100% of rows), with {scores}" in audit.verdict
+        assert repr(audit).count(scores) == 1  # g=a is folded
+        assert repr(audit.problems).endswith(f"all rows: {scores}")
+        assert scores in audit.problems[0]._repr_html_()
+        bare = replace(audit.overall, curve=None)
+        assert text.describe_problem(bare).startswith("calibrated on average, errors varying with the score, ecce 0.10")
+
+
+def test_scores_are_named_where_errors_vary_and_not_where_nothing_was_found():
+    rng = np.random.default_rng(0)
+    p = np.tile(np.linspace(0.05, 0.95, 10), 400)
+    groups = np.repeat(["even", "off"], 2000)
+    y = rng.random(4000) < np.where(groups == "off", 0.5 + 0.2 * (p - 0.5), p)
+    audit = tu.audit({"p": p, "y": y.astype(int), "g": groups}, **ROLES, by=["g"])
+    assert text.describe_scores(audit["g=even"]) == ""
+    assert text.score_lines(audit, audit.verdict) == [f"all rows: {text.describe_scores(audit.overall)}"]
+    shifted = tu.audit({"p": p, "y": (rng.random(4000) < 0.5 * p).astype(int)}, **ROLES, by=[])
+    assert "calibrated on average" not in shifted.verdict
+    assert "scores too" not in shifted.verdict  # too high at all scores
 
 
 def test_real_outcomes_without_noise_have_a_p_value_of_zero_or_one():

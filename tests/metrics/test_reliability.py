@@ -10,7 +10,7 @@ import pytest
 import twins
 from trueup import metrics
 from trueup.errors import ArgumentError
-from trueup.metrics.reliability import isotonic, reliability
+from trueup.metrics.reliability import ReliabilityCurve, error_ranges, isotonic, reliability
 
 KINDS = ("binned", "pav", "kernel")
 BANDS = ("confidence", "consistency")
@@ -161,3 +161,25 @@ def test_the_confidence_band_covers_the_true_rate(kind, repetitions):
 def test_invalid_options_are_rejected(options, message):
     with pytest.raises(ArgumentError, match=message):
         reliability([0, 1], [0.2, 0.8], **options)
+
+
+def test_score_ranges_end_where_the_curve_crosses_the_diagonal():
+    def ranges(observed, half=0.01):
+        predicted, observed = np.array([0.1, 0.3, 0.5, 0.7]), np.array(observed)
+        full = np.full(4, 100.0)
+        curve = ReliabilityCurve(predicted, observed, observed - half, observed + half, full.astype(int), full)
+        return [(found.low, found.high, round(found.excess, 9)) for found in error_ranges(curve)]
+
+    # Differences of +0.1, -0.1, -0.1, +0.3: zero at 0.2, and a quarter of the way from 0.5 to 0.7.
+    assert ranges([0.2, 0.2, 0.4, 1.0]) == [
+        (-np.inf, pytest.approx(0.2), 10.0), (pytest.approx(0.2), pytest.approx(0.55), -20.0),
+        (pytest.approx(0.55), np.inf, 30.0),
+    ]  # fmt: skip
+    # The first range has 4, with a margin of 5, and is merged: -16, with a margin of 5 * sqrt(3) = 8.7.
+    high = (pytest.approx(0.55), np.inf, 30.0)
+    assert ranges([0.14, 0.2, 0.4, 1.0], half=0.05) == [(-np.inf, pytest.approx(0.55), -16.0), high]
+    assert ranges([0.2, 0.2, 0.4, 1.0], half=0.12) == []  # -10 +- 20.8, then 20 +- 24
+    assert ranges([0.2, 0.4, 0.6, 0.8]) == [(-np.inf, np.inf, 40.0)]
+    # Less than a tenth of the largest excess.
+    assert ranges([0.08, 0.4, 0.6, 0.8]) == [(-np.inf, np.inf, 28.0)]
+    assert ranges([0.1, 0.3, 0.5, 0.7]) == ranges([0.1, 0.3, np.nan, 0.7]) == []

@@ -15,7 +15,7 @@ import pytest
 
 import trueup as tu
 from trueup.audits.result import Source
-from trueup.audits.text import format_share, number, signed_count
+from trueup.audits.text import describe_scores, format_share, number, signed_count
 from trueup.errors import ArgumentError
 from trueup.reports.compare import curve_pairs
 from trueup.reports.model import map_columns
@@ -130,7 +130,9 @@ def test_the_summary_has_the_main_problems_with_pictures_and_the_next_steps(befo
     shown = Reader(top[top.index("<main") :].replace("<main>", "").rsplit("<section", 1)[0]).text
     for problem in before.problems[:3]:
         finding = problem.finding
-        assert f"{finding.segment} {format_share(finding.share)}" in shown
+        scores = describe_scores(finding)
+        name = f"{finding.segment}{f' {scores[0].upper()}{scores[1:]}' if scores else ''}"
+        assert f"{name} {format_share(finding.share)}" in shown
         assert signed_count(finding.excess) in shown
     assert "What to do next Decide how large an error matters" in shown
     assert shown.index("Main problems") < shown.index("What to do next")

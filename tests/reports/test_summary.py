@@ -113,7 +113,7 @@ def test_errors_that_could_exceed_the_tolerance_are_distinguished():
     assert next_step(unsure).steps[0] == "Collect more rows to learn whether errors exceed 12%."
     sure = audit_rows(data, tolerance=0.4)
     assert headline(sure) == "Miscalibrated, within tolerance"
-    assert "The mean of each is certainly within 40 percentage points." in lead(sure)
+    assert "The mean error of each is certainly within 40 percentage points." in lead(sure)
     assert next_step(sure).steps[0] == "No correction is required for a tolerance of 40 percentage points."
     assert next_step(sure).code == ""
 

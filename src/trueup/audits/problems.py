@@ -92,10 +92,11 @@ class Problems(tuple[Problem, ...]):
     def __repr__(self) -> str:
         heads, rows = self._table()
         lines = text.aligned_lines([heads, *((text.shorten(row[0]), *row[1:]) for row in rows)]) if self else []
-        return "\n".join([self._title(), *lines])
+        scores = text.score_lines(problem.finding for problem in self)
+        return "\n".join([self._title(), *lines, *(["", *scores] if scores else [])])
 
     def _repr_html_(self) -> str:
-        return html_table(self._title(), *self._table())
+        return html_table(self._title(), *self._table(), notes=text.score_lines(problem.finding for problem in self))
 
 
 class ProblemRanks(NamedTuple):

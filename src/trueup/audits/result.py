@@ -608,11 +608,14 @@ class Audit:
         return worst if any(finding.segment == self.overall.segment for finding in worst) else [*worst, self.overall]
 
     def __repr__(self) -> str:
-        heads, rows = text.findings_table(self, self.shown(8))
+        shown = self.shown(8)
+        heads, rows = text.findings_table(self, shown)
         lines = text.aligned_lines([heads, *((text.shorten(row[0]), *row[1:]) for row in rows)])
-        return "\n".join([self.verdict, "", *lines, "", *text.more_problems(self, 8), *text.notes(self)]).rstrip()
+        notes = [*text.score_lines(shown, self.verdict), *text.more_problems(self, 8), *text.notes(self)]
+        return "\n".join([self.verdict, "", *lines, "", *notes]).rstrip()
 
     def _repr_html_(self) -> str:
-        shown, notes = self.shown(10), [*text.more_problems(self, 10), *text.notes(self)]
+        shown = self.shown(10)
+        notes = [*text.score_lines(shown, self.verdict), *text.more_problems(self, 10), *text.notes(self)]
         bold = [at for at, finding in enumerate(shown) if finding.p_adjusted <= self.settings.alpha]
         return html_table(self.verdict, *text.findings_table(self, shown), bold=bold, notes=notes)

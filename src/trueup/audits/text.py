@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits import materiality
+from trueup.metrics.reliability import error_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray
     from trueup.audits.materiality import Tolerance
     from trueup.audits.result import Audit, Finding
+    from trueup.metrics.reliability import ErrorRange
 
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
 HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "excess", "adjusted p")
@@ -56,19 +58,63 @@ def significance_level(alpha: float) -> str:
     return f"{alpha:.3g}" if alpha < 0.001 else f"{100 * alpha:g}%"
 
 
-def describe_error(finding: Finding, *, brief: bool = False) -> str:
-    """Describe the calibration error of a segment: as a ratio if that is meaningful, else as a difference.
+def describe_error(finding: Finding) -> str:
+    """Describe the mean calibration error of a segment: as a ratio if that is meaningful, else as a difference.
 
-    If the mean hides most of the error, too high at some scores and too low at others, the text states this, with its size
-    unless it is ``brief``.
+    If the error is significant, and the mean hides most of it, too high at some scores and too low at others, the text
+    states this, with the size unless `describe_scores` does.
     """
     has_ratio = math.isfinite(finding.ratio) and finding.expected > 0
     mean = f"observed/expected {finding.ratio:.2f}" if has_ratio else f"observed minus expected {finding.bias:+.3g}"
-    if abs(finding.bias) >= 0.5 * finding.ecce:
+    if not _is_hidden_by_mean(finding):
         return mean
-    by_score = "varying with the score" + ("" if brief else f" (ecce {number(finding.ecce, 2)})")
-    mean_differs = finding.ratio_low > 1 or finding.ratio_high < 1
-    return f"{mean}, with larger errors {by_score}" if mean_differs else f"calibrated on average, errors {by_score}"
+    by_score = "" if describe_scores(finding) else f"errors varying with the score, ecce {number(finding.ecce, 2)}"
+    if finding.ratio_low > 1 or finding.ratio_high < 1:
+        return f"{mean}, with larger {by_score}" if by_score else mean
+    return f"calibrated on average, {by_score}" if by_score else "calibrated on average"
+
+
+def _is_significant(finding: Finding) -> bool:
+    return finding.state not in (materiality.NOT_DETECTED, materiality.NOT_TESTABLE)
+
+
+def _is_hidden_by_mean(finding: Finding) -> bool:
+    """Return whether an error is significant, and errors at some scores are more than twice that of the mean."""
+    return _is_significant(finding) and abs(finding.bias) < 0.5 * finding.ecce
+
+
+def varying_ranges(finding: Finding) -> list[ErrorRange]:
+    """Return the score ranges of a significant error that varies with the score; none if its curve is not known.
+
+    Errors vary if some scores are too low and others too high, or if the mean hides most of the error.
+    """
+    if finding.curve is None or not _is_significant(finding):
+        return []
+    ranges = error_ranges(finding.curve)
+    return ranges if len(ranges) > 1 or _is_hidden_by_mean(finding) else []
+
+
+def describe_scores(finding: Finding) -> str:
+    """State which scores are too low or too high, with the excess there, if the error varies with the score; else "".
+
+    For example "scores too high below 0.12 (40 fewer than expected) and too low above (52 more)".
+    """
+    parts: list[str] = []
+    ranges = varying_ranges(finding)
+    for low, high, excess, *_ in ranges:
+        where = f"from {number(low, 2)} to {number(high, 2)}"
+        if math.isinf(low) or math.isinf(high):
+            again = parts and len(ranges) == 2 and low == ranges[0].high
+            where = f"below {number(high, 2)}" if math.isinf(low) else "above" if again else f"above {number(low, 2)}"
+        size = format_excess(excess) if not parts else format_excess(excess).removesuffix(" than expected")
+        parts.append(f"too {'low' if excess > 0 else 'high'} {where} ({size})")
+    return f"scores {' and '.join([', '.join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)}" if parts else ""
+
+
+def score_lines(findings: Iterable[Finding], known: str = "") -> list[str]:
+    """Return what `describe_scores` states about each of some findings, unless the text ``known`` contains it."""
+    texts = [(finding.segment, describe_scores(finding)) for finding in findings]
+    return [f"{shorten(name)}: {line}" for name, line in texts if line not in known]
 
 
 def certain_size(finding: Finding) -> float:
@@ -84,15 +130,17 @@ def describe_problem(finding: Finding, tolerance: Tolerance | None = None) -> st
 
     If it is material by the range of cumulative differences, and not by its mean, the certain size is the ``tolerance``.
     """
-    size, limit = certain_size(finding), ""
+    size, limit, scores = certain_size(finding), "", describe_scores(finding)
+    scores = f", with {scores}" if scores else ""
     if tolerance is not None and is_material_by_range(finding, tolerance):
         size, limit = 1.0, f", at some scores certainly off by more than {tolerance}"
-    if abs(finding.bias) < 0.5 * finding.ecce and size == 1:
-        return f"{describe_error(finding)}{limit} in {format_share(finding.share)} of rows"
+    if _is_hidden_by_mean(finding) and size == 1:
+        return f"{describe_error(finding)}{limit} ({format_share(finding.share)} of rows){scores}"
     if size > 1:
         above = finding.ratio > 1
         limit = f", certainly {'above' if above else 'below'} {(size if above else 1 / size):.2f}"
-    return f"{describe_error(finding)}{limit} ({format_excess(finding)} in {format_share(finding.share)} of rows)"
+    excess = f"{format_excess(finding.excess)} in {format_share(finding.share)} of rows"
+    return f"{describe_error(finding)}{limit} ({excess}){scores}"
 
 
 def is_material_by_range(finding: Finding, tolerance: Tolerance) -> bool:
@@ -101,11 +149,11 @@ def is_material_by_range(finding: Finding, tolerance: Tolerance) -> bool:
     return finding.state == materiality.MATERIAL and not tolerance.excludes(np.array([finding.expected]), ratios).any()
 
 
-def format_excess(finding: Finding) -> str:
+def format_excess(excess: float) -> str:
     """Format the sum of observed minus expected outcomes: "120 more than expected"."""
-    size = abs(finding.excess)
+    size = abs(excess)
     amount = f"{size:,.0f}" if 100 <= size < MAX_PLAIN_COUNT else number(size, 2)
-    return f"{amount} {'more' if finding.excess > 0 else 'fewer'} than expected"
+    return f"{amount} {'more' if excess > 0 else 'fewer'} than expected"
 
 
 def signed_count(value: float) -> str:
@@ -191,7 +239,7 @@ def _name_untested(audit: Audit) -> str:
     untested = largest_untested(audit)
     if untested is None:
         return ""
-    size = f"{format_excess(untested)} in {format_share(untested.share)} of rows"
+    size = f"{format_excess(untested.excess)} in {format_share(untested.share)} of rows"
     return f"; not tested: {shorten(untested.segment, 200)}, {size}"
 
 

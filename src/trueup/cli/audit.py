@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trueup.audits.audit import MAX_CELLS, audit, count_soft, warn_of_soft_outcomes
 from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE, Tolerance
 from trueup.audits.result import Audit, Source
-from trueup.audits.text import findings_table, has_large_untested, notes, number, shorten
+from trueup.audits.text import findings_table, has_large_untested, notes, number, score_lines, shorten
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_audit, fit_words, option_words
 from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
@@ -298,8 +298,8 @@ def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Expo
         below.append(f"{listed}all {len(audit):,} segments: -o segments.csv")
         styles = ["" if finding.state == NOT_DETECTED else STYLES[finding.state] for finding in worst]
         parts += ["", TextTable(*findings_table(audit, worst), OPTIONAL_COLUMNS, styles=styles)]
-    lines = notes(audit)
-    parts += ["", *lines] if lines else []
+        parts += ["", *lines] if (lines := score_lines(worst, audit.verdict)) else []
+    parts += ["", *lines] if (lines := notes(audit)) else []
     below += _default_columns(audit, arguments)
     below += [] if audits.other is None else ["", *_comparison(audits)]
     below += [*(f"wrote {export.path}" for export in exports), *after_audit(audits, arguments, exports)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,8 @@ KERNEL_CELLS = 2000  # of the grid on which rows are smoothed
 MIN_BANDWIDTH = 0.01  # a narrower kernel shows noise
 SMALLEST_WEIGHT = 2.0**-500  # relative to the largest: the product of a smaller one and an outcome may underflow
 LARGEST = 1e300  # beyond it, sums and differences may overflow
+MAX_RANGES = 3  # of scores, in a description of errors
+MIN_RANGE_SHARE = 0.1  # of the largest excess, in each of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,59 @@ class ReliabilityCurve(Result):
         index = int(np.nanargmax(np.abs(self.observed - self.predicted)))
         largest = f"predicted {self.predicted[index]:.3g}, observed {self.observed[index]:.3g}"
         return f"<{self.kind} reliability curve of {len(self)} points with a {self.band} band; largest gap: {largest}>"
+
+
+class ErrorRange(NamedTuple):
+    """A range of scores whose errors have one sign: its ends (infinite at either end of the scores), and sums over it.
+
+    ``excess`` is the sum of observed minus predicted, ``margin`` half the width of its interval, ``expected`` the sum of
+    the predictions and ``weight`` that of the weights.
+    """
+
+    low: float
+    high: float
+    excess: float
+    margin: float
+    expected: float
+    weight: float
+
+
+def error_ranges(curve: ReliabilityCurve) -> list[ErrorRange]:
+    """Return the ranges of scores in which predictions are too low or too high, ascending; at most three.
+
+    Neighbouring bins with errors of one sign are one range; ranges end where the curve crosses the diagonal. The range with
+    the smallest excess is merged with its neighbours until there are at most MAX_RANGES, each with an excess whose interval
+    excludes 0 and that is a tenth of the largest.
+    """
+    excess, half = curve.weight * (curve.observed - curve.predicted), curve.weight * (curve.high - curve.low) / 2
+    if not len(curve) or not (np.isfinite(excess).all() and np.isfinite(half).all()):
+        return []
+    starts = np.flatnonzero(np.r_[True, np.diff(excess > 0)])
+    while True:
+        sums, margins = np.add.reduceat(excess, starts), np.sqrt(np.add.reduceat(half**2, starts))
+        sizes = np.abs(sums)
+        small = (sizes <= margins) | (sizes < MIN_RANGE_SHARE * sizes.max())
+        if len(starts) == 1 or (len(starts) <= MAX_RANGES and not small.any()):
+            break
+        smallest = int(np.argmin(np.where(small, sizes, np.inf) if small.any() else sizes))
+        starts = np.delete(starts, [k for k in (smallest, smallest + 1) if 0 < k < len(starts)])
+    if small.any():
+        return []
+    limits = [_crossing(curve, index) for index in (*starts, len(curve))]
+    expected, weight = (np.add.reduceat(column, starts) for column in (curve.weight * curve.predicted, curve.weight))
+    columns = (column.tolist() for column in (sums, margins, expected, weight))
+    return [ErrorRange(*values) for values in zip(limits[:-1], limits[1:], *columns, strict=True)]
+
+
+def _crossing(curve: ReliabilityCurve, index: int) -> float:
+    """Return the score at which a curve crosses the diagonal just before bin ``index``; infinite at its ends."""
+    if index in (0, len(curve)):
+        return -np.inf if index == 0 else np.inf
+    (p, q), (before, after) = (
+        curve.predicted[index - 1 : index + 1],
+        (curve.observed - curve.predicted)[index - 1 : index + 1],
+    )
+    return float(p + (q - p) * (before / (before - after) if before != after else 0.5))
 
 
 @dataclass(frozen=True, eq=False)

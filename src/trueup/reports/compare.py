@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup.audits.materiality import DETECTED, MATERIAL
-from trueup.audits.text import format_share, number, shorten, signed_count
+from trueup.audits.text import describe_scores, format_share, number, shorten, signed_count
 from trueup.calibrators.model import Model
 from trueup.calibrators.patches.map import PatchMap
 from trueup.errors import ArgumentError
@@ -286,6 +287,13 @@ def _compared_table(
             return Cell("", "forest")
         return model.ratio_cell(results[-1], row[-1], scale, before=row[0].ratio)
 
+    def name(row: Row) -> Cell:
+        """Return the cell of a name; in a brief table, also of the scores that are off in the first and the last audit."""
+        cell = text_cell(_segment(row), rows=len(rows))
+        texts = {names[k]: "" if (finding := row[k]) is None else describe_scores(finding) for k in (0, -1)}
+        lines = [f"{shorten(audit, 24)}: {line}" for audit, line in texts.items() if line]
+        return replace(cell, detail="; ".join(lines)) if brief else cell
+
     def share(row: Row) -> Cell:
         largest = max(finding.share for finding in row if finding is not None)
         return number_cell(largest, format_share(largest))
@@ -311,9 +319,7 @@ def _compared_table(
         else Column(vocabulary.rows, lambda row: model.count_cell(_largest(row)))
     )
     columns = [
-        Column(
-            "problem" if brief else vocabulary.segment, lambda row: text_cell(_segment(row), rows=len(rows)), kind="name"
-        ),
+        Column("problem" if brief else vocabulary.segment, name, kind="name"),
         first,
         Column("obs/exp", change, f"observed/expected: {ends}", "moved"),
         Column(scale.text, marks, both, "forest"),

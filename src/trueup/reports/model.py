@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE
-from trueup.audits.text import ADJUSTMENTS, describe_error, number, shorten, signed_count
+from trueup.audits.text import ADJUSTMENTS, describe_error, describe_scores, number, shorten, signed_count
 from trueup.reports.profiles import DEFAULT_VOCABULARY, METRICS, Vocabulary
 from trueup.reports.text import audit_notes, count_text, interval_text, percent, summary_of, without_rounding
 
@@ -77,7 +77,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Cell:
-    """A table cell; ``sort`` is its sort key (empty if it has none), ``value`` its value when exported as data."""
+    """A table cell: ``sort`` is its sort key, or empty, ``value`` its value as data, ``detail`` a remark below the text."""
 
     text: str
     kind: str = "number"
@@ -86,6 +86,7 @@ class Cell:
     state: str = ""
     ratio: RatioMark | None = None
     value: Any = None
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -476,14 +477,11 @@ def view_curve(
     audit: Audit, finding: Finding, vocabulary: Vocabulary, axis: Axis | None = None, *, large: bool = False
 ) -> dict[str, Any]:
     """Return name, caption, state and plot of the reliability curve of a segment; a large one has band and histogram."""
-    size = describe_error(finding, brief=True)
-    if not finding.p_adjusted <= audit.settings.alpha:
-        has_ratio = math.isfinite(finding.ratio) and finding.expected > 0
-        size = f"observed/expected {finding.ratio:.2f}" if has_ratio else f"observed minus expected {finding.bias:+.3g}"
     probabilities = audit.schema.task != "regression"
     axis = axis or curve_axis([finding.curve], probabilities=probabilities, ticks=7 if large else 5)
     plot = plot_curve(finding, axis, vocabulary, summary_of(audit) if large else None, large=large)
-    caption = f"{finding.n:,} {vocabulary.rows}, {size}"
+    parts = (f"{finding.n:,} {vocabulary.rows}", describe_error(finding), describe_scores(finding))
+    caption = ", ".join(part for part in parts if part)
     return {"name": text_cell(finding.segment), "caption": caption, "state": state_cell(finding), "plot": plot}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import trueup
 from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE
 from trueup.audits.text import (
     ADJUSTMENTS,
+    describe_scores,
     format_excess,
     format_share,
     has_large_untested,
@@ -21,6 +23,7 @@ from trueup.audits.text import (
     shorten,
     signed_count,
     significance_level,
+    varying_ranges,
 )
 from trueup.reports.model import (
     STATES,
@@ -114,11 +117,19 @@ def only_by_range(audit: Audit) -> str:
 
 
 def may_exceed(audit: Audit, finding: Finding) -> bool:
-    """Return whether the simultaneous interval of the mean outcome of a finding reaches beyond the tolerance."""
+    """Return whether the error of a finding may be beyond the tolerance: on average, or at scores that are off.
+
+    The interval of the mean outcome holds for all segments at once, that of a range of scores by itself.
+    """
     assert audit.settings.tolerance is not None
-    low, high = (float(end[0]) for end in audit.settings.tolerance.limits(np.array([finding.expected])))
     ends = sorted(finding.expected * ratio for ratio in (finding.ratio_low_adjusted, finding.ratio_high_adjusted))
-    return not (low <= ends[0] and ends[1] <= high)
+    means = [np.array([finding.expected, *ends])]
+    for found in varying_ranges(finding):
+        sums = np.array([0.0, found.excess - found.margin, found.excess + found.margin]) + found.expected
+        means.append(sums / found.weight)
+    expected, lowest, highest = np.array(means).T
+    low, high = audit.settings.tolerance.limits(expected)
+    return not ((low <= lowest) & (highest <= high)).all()
 
 
 # Verdict
@@ -151,8 +162,11 @@ def lead(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]
         clusters = " in enough clusters" if audit.clusters else ""
         return [f"No {vocabulary.segment} has {min_tested_rows(audit):,} {vocabulary.rows}{clusters}."]
     sentences = [_count_findings(audit, vocabulary), *_sizes(audit, vocabulary)]
+    listed = [problem.finding.segment for problem in problems_of(audit)[:MAIN_PROBLEMS]]
+    if audit.overall.segment not in listed and (scores := describe_scores(audit.overall)):
+        sentences.append(f"Over all {vocabulary.rows}, {scores.replace('scores', 'scores are', 1)}.")
     if not audit.miscalibrated and (untested := largest_untested(audit)) is not None:
-        size = f"{format_excess(untested)} in {format_share(untested.share)} of {vocabulary.rows}"
+        size = f"{format_excess(untested.excess)} in {format_share(untested.share)} of {vocabulary.rows}"
         sentences.append(f"Not tested: {shorten(untested.segment, MAX_NAME_LENGTH)}, {size}.")
     if audit.dropped:
         count = f"{len(audit.dropped):,} combination{' of columns was' if len(audit.dropped) == 1 else 's of columns were'}"
@@ -203,7 +217,7 @@ def _sizes(audit: Audit, vocabulary: Vocabulary) -> list[str]:
         sentences.append(
             f"None is certainly off by more than {tolerance}; {beyond:,} of them could be."
             if beyond
-            else f"The mean of each is certainly within {tolerance}."
+            else f"The mean error of each is certainly within {tolerance}."
         )
     if name := only_by_range(audit):
         where = shorten(name, MAX_NAME_LENGTH)
@@ -252,6 +266,12 @@ def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
     return count, certain, Figure(f"largest {excess} of {what}", signed_count(most.excess), place), error
 
 
+def problem_cell(finding: Finding) -> Cell:
+    """Return the cell that names a problem and, if its error varies with the score, states which scores are off."""
+    scores = describe_scores(finding)
+    return replace(text_cell(finding.segment), detail=scores and f"{scores[0].upper()}{scores[1:]}")
+
+
 def problem_table(
     audit: Audit, vocabulary: Vocabulary, most: int = MAIN_PROBLEMS, *, intervals: bool = False, folded: bool = False
 ) -> TableView:
@@ -272,7 +292,7 @@ def problem_table(
 
     count = Column("explains", lambda p: count_cell(len(p.folded)), f"other {vocabulary.segments} whose error it explains")
     columns = [
-        Column("problem", lambda p: text_cell(p.finding.segment), kind="name"),
+        Column("problem", lambda p: problem_cell(p.finding), kind="name"),
         *([state] if audit.settings.tolerance is not None else []),
         Column(vocabulary.rows, lambda p: number_cell(p.finding.share, format_share(p.finding.share)), share),
         Column(vocabulary.observed, lambda p: number_cell(p.finding.observed), "mean outcome", MINOR),
