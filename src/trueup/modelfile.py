@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trueup import storage
+from trueup.calibrators.curves.linear import LinearMap
 from trueup.calibrators.curves.map import GROUPED, CurveMap
 from trueup.calibrators.explain import Explanation
 from trueup.calibrators.lore.map import LocalMap
@@ -37,7 +38,7 @@ TASKS = ("binary", "regression", "multiclass")
 MEASURES = ("log loss", "squared error")
 MAPS: dict[str, type[Map]] = {
     GROUPED: CurveMap,
-    **{cls.kind: cls for cls in (Cascade, CurveMap, LevelSets, LocalMap, PatchMap, UnchangedMap)},
+    **{cls.kind: cls for cls in (Cascade, CurveMap, LevelSets, LinearMap, LocalMap, PatchMap, UnchangedMap)},
 }
 
 

@@ -21,7 +21,8 @@ OPTION_SIMILARITY, CHOICE_SIMILARITY = 0.75, 0.7  # difflib ratios above which a
 METHODS = {
     "auto": "Auto", "mcgrad": "MCGrad", "lsboost": "LSBoost", "depthtwo": "DepthTwo", "hkrr": "HKRR",
     "multiaccuracy": "Multiaccuracy", "isotonic": "Isotonic", "platt": "Platt", "temperature": "Temperature",
-    "beta": "Beta", "histogram": "Histogram", "lore": "LoRe",
+    "beta": "Beta", "histogram": "Histogram", "additive": "Additive", "multiplicative": "Multiplicative",
+    "logistic": "Logistic", "lore": "LoRe",
 }  # fmt: skip
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 PROFILE_NAMES = ("general", "credit", "ads", "health")  # built in; a file defines another
@@ -115,8 +116,9 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--method": option(
         "mcgrad (default): boosted trees over features and score; auto: the simplest of several methods that is good "
         "enough, possibly none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked for "
-        "saturation; hkrr, multiaccuracy: a readable list of patches; lore: the outcomes of similar rows; isotonic, platt, "
-        "temperature, beta, histogram: a curve of the score alone",
+        "saturation; hkrr, multiaccuracy: a readable list of patches; lore: the outcomes of similar rows; logistic: a "
+        "logistic regression on score and features; isotonic, platt, temperature, beta, histogram: a curve of the score "
+        "alone; additive, multiplicative: one number added to all scores, or one factor",
         "NAME", default="mcgrad", choices=tuple(METHODS),
     ),
     "--cross-validate": option(
