@@ -143,6 +143,10 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "rows (default): the total cost of these rows; population: the mean cost per row of the population",
         "OF", default="rows", choices=("rows", "population"),
     ),
+    "--on-error": option(
+        "raise (default): stop at a row whose score is missing or invalid; nan: leave its corrected score empty, count it",
+        "HOW", default="raise", choices=("raise", "nan"),
+    ),
     # output
     "--output": option("the file to write", "OUT"),
     "--report": option("write the page, whatever the extension", "FILE"),
@@ -334,7 +338,7 @@ examples:
             "output": (
                 Use("--output", "Parquet, CSV or JSON by its extension: scored.parquet", needed=True),
                 Use("--as", "by default that of the score with the suffix _trueup; for classes one name each"),
-                "--only", "--threads", *COMMON,
+                "--only", "--threads", "--on-error", *COMMON,
             ),
         },
     ),
