@@ -23,7 +23,6 @@ def test_parquet_keeps_its_columns_types_and_rows(workdir, capsys):
     )
     frame.write_parquet("typed.parquet")
     code, out, err = call(capsys, "predict", "binary.trueup", "typed.parquet", "-o", "o.parquet")
-    print(err)
     assert (code, err) == (0, "")
     assert out.startswith("wrote o.parquet: 4,000 rows with p_trueup (")
     result = pl.read_parquet("o.parquet")
@@ -212,9 +211,9 @@ def test_rows_that_change_between_readings_are_an_error(workdir, capsys, monkeyp
     frame = pl.read_parquet("rows.parquet")
     frame.write_parquet("changing.parquet")
 
-    def change(*arguments):
+    def change(*arguments, **options):
         frame.reverse().write_parquet("changing.parquet")
-        return original(*arguments)
+        return original(*arguments, **options)
 
     original = predict.read_like
     monkeypatch.setattr(predict, "read_like", change)
