@@ -207,7 +207,7 @@ def rank_calibration_error(
     """Compute the rank-calibration error: whether higher scores have higher outcomes, whatever their values.
 
     Rows are divided into score bins of equal weight. The error is the mean over bins of the difference between the rank of
-    the bin by mean outcome and its rank by score, as shares of the weight; bins of equal mean outcome share their mean rank.
+    a bin by mean outcome and its rank by score, as shares of the weight; bins of equal mean outcome share their mean rank.
     0 if mean outcomes rise from bin to bin; about 1/3 if they are in random order; at most 1/2.
 
     Parameters
