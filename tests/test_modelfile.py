@@ -91,6 +91,32 @@ def test_a_model_is_restored_exactly_and_saved_as_the_same_bytes(saved, tmp_path
 ODD = ["", '"', "\\", "a\nb", "a\x00b", "ñandú", "日本", "\ud800", "null", " BR", "BR ", "1e5", "x" * 300, None]
 
 
+def test_a_model_is_saved_to_and_loaded_from_bytes_and_file_objects(saved, tmp_path):
+    model, data, path, _ = saved
+    buffer = io.BytesIO()
+    tu.save(model, buffer)
+    content = buffer.getvalue()
+    assert content == path.read_bytes()
+    with path.open("rb") as stream:
+        sources = [content, bytearray(content), memoryview(content), io.BytesIO(content), stream]
+        for source in sources:
+            again = tu.load(source)
+            assert same(model, again, data)
+            assert again.info().size == len(content)
+    with pytest.raises(FileError, match=r"cannot read the [0-9,]+ bytes: it is incomplete"):
+        tu.load(content[:500])
+    with pytest.raises(FileError, match="cannot read the 0 bytes: it is empty"):
+        tu.load(io.BytesIO())
+    with (tmp_path / "text").open("w") as stream, pytest.raises(ArgumentError, match="takes text, not bytes"):
+        tu.save(model, stream)
+    with pytest.raises(ArgumentError, match="got a file object of text"):
+        tu.load(io.StringIO("model"))
+    with pytest.raises(ArgumentError, match="from a path, from bytes or from a binary file object; got a int"):
+        tu.load(3)
+    with pytest.raises(FileError, match="cannot read the file object"):
+        tu.load(stream)
+
+
 def test_unusual_names_and_levels_are_restored(tmp_path):
     chance = np.random.default_rng(0)
     levels = np.array(ODD, object)[chance.integers(0, len(ODD), 600)]

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit, Finding
     from trueup.audits.swap_regret import swap_regret
     from trueup.calibrators.auto import Auto
+    from trueup.calibrators.curves.adjustments import Additive, Multiplicative
     from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, Temperature
     from trueup.calibrators.curves.grouped import Grouped
+    from trueup.calibrators.curves.logistic import Logistic
     from trueup.calibrators.depthtwo import DepthTwo
     from trueup.calibrators.lore.estimator import LoRe
     from trueup.calibrators.lsboost.estimator import LSBoost
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HKRR",
+    "Additive",
     "Audit",
     "Auto",
     "Beta",
@@ -46,9 +49,11 @@ __all__ = [
     "Isotonic",
     "LSBoost",
     "LoRe",
+    "Logistic",
     "MCGrad",
     "Model",
     "Multiaccuracy",
+    "Multiplicative",
     "Platt",
     "Temperature",
     "Validation",
@@ -70,8 +75,10 @@ _MODULES = {
     "audits.result": ("Audit", "Finding"),
     "audits.swap_regret": ("swap_regret",),
     "calibrators.auto": ("Auto",),
+    "calibrators.curves.adjustments": ("Additive", "Multiplicative"),
     "calibrators.curves.estimators": ("Beta", "Histogram", "Isotonic", "Platt", "Temperature"),
     "calibrators.curves.grouped": ("Grouped",),
+    "calibrators.curves.logistic": ("Logistic",),
     "calibrators.depthtwo": ("DepthTwo",),
     "calibrators.lore.estimator": ("LoRe",),
     "calibrators.lsboost.estimator": ("LSBoost",),

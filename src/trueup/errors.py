@@ -165,5 +165,9 @@ class LeakageWarning(TrueupWarning):
     """A column predicts the outcome almost perfectly, unlike the prediction: it may be known only after the outcome."""
 
 
+class InvalidScoreWarning(TrueupWarning):
+    """Some rows have no valid score, and their prediction is NaN, as ``on_error="nan"`` requests."""
+
+
 class ScoreColumnWarning(TrueupWarning):
     """A column that was not named looks like another score of the same outcome, and is used as any other column."""

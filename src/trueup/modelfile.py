@@ -7,11 +7,13 @@ arrays are validated as untrusted input: types, shapes, indices and order. Each 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trueup import storage
+from trueup.calibrators.curves.linear import LinearMap
 from trueup.calibrators.curves.map import GROUPED, CurveMap
 from trueup.calibrators.explain import Explanation
 from trueup.calibrators.lore.map import LocalMap
@@ -24,8 +26,6 @@ from trueup.data.table import Feature, Schema
 from trueup.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:
-    import os
-
     from trueup.calibrators.model import Map
 
 
@@ -37,11 +37,11 @@ TASKS = ("binary", "regression", "multiclass")
 MEASURES = ("log loss", "squared error")
 MAPS: dict[str, type[Map]] = {
     GROUPED: CurveMap,
-    **{cls.kind: cls for cls in (Cascade, CurveMap, LevelSets, LocalMap, PatchMap, UnchangedMap)},
+    **{cls.kind: cls for cls in (Cascade, CurveMap, LevelSets, LinearMap, LocalMap, PatchMap, UnchangedMap)},
 }
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
+def save(model: Any, path: storage.Target) -> None:
     """Save a model, or the model of a fitted calibrator, to one file.
 
     The file is written atomically: an interrupted save leaves the old file. Equal models are saved as equal bytes.
@@ -49,8 +49,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     model : Model or fitted calibrator
-    path : str or path
-        The usual suffix is ``.trueup``.
+    path : str, path or binary file object
+        The usual suffix is ``.trueup``. With a file object, such as ``io.BytesIO()``, the model can be kept as bytes in a
+        database or an object store.
 
     Examples
     --------
@@ -61,6 +62,11 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     ...     tu.save(fix, directory + "/lending.trueup")
     ...     again = tu.load(directory + "/lending.trueup")
     >>> bool((again.predict(data) == fix.predict(data)).all())
+    True
+    >>> import io
+    >>> buffer = io.BytesIO()
+    >>> tu.save(fix, buffer)
+    >>> bool((tu.load(buffer.getvalue()).predict(data) == fix.predict(data)).all())
     True
     """
     saved = _model_of(model)
@@ -100,28 +106,30 @@ def _model_of(model: Any) -> Model:
     raise ArgumentError(f"save takes a fitted calibrator or a Model; got {name}", hint='write tu.save(fix, "model.trueup")')
 
 
-def load(path: str | os.PathLike[str]) -> Model:
+def load(path: storage.Source) -> Model:
     """Load a model; raise `FileError` if the file is damaged, not a model, or of a later version.
 
     Parameters
     ----------
-    path : str or path
+    path : str, path, bytes or binary file object
+        Bytes are the content of a file that `save` wrote, not a path. A file object is read from its position to its end.
 
     Returns
     -------
     Model
     """
-    blobs = storage.read(path, kind=KIND)
+    source = path if isinstance(path, (str, os.PathLike)) else storage.read_bytes(path)
+    blobs, name = storage.read(source, kind=KIND), storage.describe_source(source)
     try:
         model = _read(blobs)
     except FileContentError as error:
-        raise FileError(f"{Path(path)}: {error}", hint="save the model again with this version of trueup") from None
+        raise FileError(f"{name}: {error}", hint="save the model again with this version of trueup") from None
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, AttributeError, IndexError) as error:
         raise FileError(
-            f"{Path(path)} is not a model file of trueup ({type(error).__name__})",
+            f"{name} is not a model file of trueup ({type(error).__name__})",
             hint="name a file written by tu.save or trueup fit",
         ) from None
-    return replace(model, file=(FORMAT, Path(path).stat().st_size))
+    return replace(model, file=(FORMAT, len(source) if isinstance(source, bytes) else Path(source).stat().st_size))
 
 
 def _read(blobs: dict[str, bytes]) -> Model:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
@@ -73,9 +74,15 @@ class _Entry(NamedTuple):
     header: bytes
 
 
-def write(path: str | os.PathLike[str], members: Mapping[str, bytes], *, kind: str) -> None:
-    """Write an archive atomically; ``kind`` names its content, such as "trueup model", and `read` needs the same name."""
-    path = Path(path)
+Target = str | os.PathLike[str] | BinaryIO
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
+
+
+def write(target: Target, members: Mapping[str, bytes], *, kind: str) -> None:
+    """Write an archive to a file, atomically, or to a binary file object.
+
+    ``kind`` names its content, such as "trueup model", and `read` needs the same name.
+    """
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
         raise ArgumentError(f"the kind of an archive must be a lower-case word; got {kind!r}")
     for name, content in members.items():
@@ -89,25 +96,59 @@ def write(path: str | os.PathLike[str], members: Mapping[str, bytes], *, kind: s
     for unit, count, limit in (("members", len(members), MAX_MEMBERS), ("bytes", total, MAX_FILE_SIZE)):
         if count > limit:
             hint = f"the maximum is {limit:,}"
-            raise FileError(f"cannot write {_printable(path)}: it would have {count:,} {unit}", hint=hint)
+            raise FileError(f"cannot write {describe_source(target)}: it would have {count:,} {unit}", hint=hint)
     table = {name: (len(members[name]), hashlib.sha256(members[name]).hexdigest()) for name in sorted(members)}
     records = _zip([(INDEX, _index(kind, table)), *((name, members[name]) for name in table)])
-    replace_file(path, records, example="model.trueup")
-
-
-def read(path: str | os.PathLike[str], *, kind: str, max_size: int = MAX_FILE_SIZE) -> dict[str, bytes]:
-    """Return the members of an archive of this ``kind`` by name; raise FileError unless all checksums are correct."""
-    path = Path(path)
+    if isinstance(target, (str, os.PathLike)):
+        replace_file(target, records, example="model.trueup")
+        return
     try:
+        for record in records:
+            target.write(record)
+    except TypeError:
+        hint = 'open it in binary mode: open(path, "wb")'
+        raise ArgumentError("the file object takes text, not bytes", hint=hint) from None
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot write to {describe_source(target)}: {_reason(error)}", hint="is it open?") from error
+
+
+def read(source: str | os.PathLike[str] | bytes, *, kind: str, max_size: int = MAX_FILE_SIZE) -> dict[str, bytes]:
+    """Return the members of an archive (a path, or its bytes) of this ``kind`` by name; raise if a checksum is wrong."""
+    try:
+        if isinstance(source, bytes):
+            return _read(io.BytesIO(source), len(source), kind)
+        path = Path(source)
         _check_file(path.stat(), max_size)  # before opening: that alone can start a device
         with open(path, "rb", opener=_open) as stream:
             _check_file(status := os.fstat(stream.fileno()), max_size)
             return _read(stream, status.st_size, kind)
     except _ArchiveError as error:
-        raise FileError(f"cannot read {_printable(path)}: {error.message}", hint=error.hint) from None
+        raise FileError(f"cannot read {describe_source(source)}: {error.message}", hint=error.hint) from None
     except (OSError, ValueError, MemoryError) as error:
         hint = "check the path and its permissions"
-        raise FileError(f"cannot read {_printable(path)}: {_reason(error)}", hint=hint) from error
+        raise FileError(f"cannot read {describe_source(source)}: {_reason(error)}", hint=hint) from error
+
+
+def read_bytes(source: Any, max_size: int = MAX_FILE_SIZE) -> bytes:
+    """Return bytes, or what a binary file object contains from its position on; raise if it is neither, or too large."""
+    try:
+        content = source.read(max_size + 1) if hasattr(source, "read") else source
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot read the file object: {_reason(error)}", hint="is it open for reading?") from error
+    if not isinstance(content, (bytes, bytearray, memoryview)):
+        text = "a file object of text" if isinstance(content, str) else f"a {type(source).__name__}"
+        hint = 'pass a path, bytes, or a file that is opened in binary mode, as open(path, "rb")'
+        raise ArgumentError(f"a file is read from a path, from bytes or from a binary file object; got {text}", hint=hint)
+    if len(content) > max_size:
+        raise FileError(f"cannot read more than {max_size:,} bytes", hint="is it the right file?")
+    return bytes(content)
+
+
+def describe_source(source: object) -> str:
+    """Return a path on one line, or in words what the file is read from or written to instead."""
+    if isinstance(source, (str, os.PathLike)):
+        return _printable(os.fspath(source))
+    return f"the {len(source):,} bytes" if isinstance(source, (bytes, bytearray, memoryview)) else "the file object"
 
 
 def replace_file(path: str | os.PathLike[str], content: Iterable[bytes], *, example: str) -> Path:

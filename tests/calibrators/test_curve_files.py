@@ -29,13 +29,16 @@ FITS = {
     "isotonic": ("binary", lambda **roles: tu.Isotonic(**roles)),
     "isotonic-real": ("regression", lambda **roles: tu.Isotonic(**roles, **REAL)),
     "histogram": ("multiclass", lambda **roles: tu.Histogram(bins=5, **roles)),
+    "additive": ("multiclass", lambda **roles: tu.Additive(**roles)),
+    "multiplicative": ("binary", lambda **roles: tu.Multiplicative(**roles)),
+    "logistic": ("binary", lambda **roles: tu.Logistic(features=FEATURES, stopping=None, **roles)),
     "grouped": ("binary", lambda **roles: tu.Grouped(tu.Platt(), ["country", "age"], bins=2, min_rows=20, **roles)),
     "grouped-real": ("regression", lambda **roles: tu.Grouped(tu.Isotonic(), ["new", "day"], bins=2, shrinkage=9, **roles, **REAL)),
     "grouped-classes": ("multiclass", lambda **roles: tu.Grouped(tu.Temperature(), "country", shrinkage=np.inf, **roles)),
 }  # fmt: skip
 KINDS = {
     "curves/coefficients": "<f8", "curves/at": "<i8", "curves/x": "<f8", "curves/value": "<f8", "groups/edges": "<f8",
-    "groups/cells": "<i8", "groups/share": "<f8",
+    "groups/cells": "<i8", "groups/share": "<f8", "linear/effects": "<f8", "linear/ranges": "<f8",
 }  # fmt: skip
 
 
@@ -196,6 +199,9 @@ def forge(name, tmp_path, **arrays):
             "a curve coefficient is invalid",
         ),  # times 1e100 it is infinite
         ("temperature", {"curves_coefficients": lambda c: -c}, "a temperature is invalid"),
+        ("multiplicative", {"curves_coefficients": lambda c: c * 1e210}, "a curve coefficient is invalid"),
+        ("logistic", {"linear_effects": lambda e: e * 1e200}, "a coefficient is invalid"),
+        ("logistic", {"linear_ranges": lambda r: r.reshape(-1, 3)[:, [0, 2, 1]]}, "the range of a feature is invalid"),
         ("grouped", {"groups_cells": lambda c: c[::-1]}, "the group numbers are invalid"),
         ("grouped", {"groups_cells": lambda c: c + 10**6}, "the group numbers are invalid"),
         ("grouped", {"groups_share": lambda s: s + 1.0}, "a share is not between 0 and 1"),

@@ -222,7 +222,7 @@ def test_calibrators_with_roles_are_rejected():
         with pytest.raises(ArgumentError, match=rf"calibrator must not set {name}.*\nhint: pass {name}= to Grouped"):
             tu.Grouped(inner, by="g", prediction="p").fit(data, y)
     for inner in (tu.MCGrad(), tu.Platt, None, tu.Grouped(tu.Platt(), by="g")):
-        with pytest.raises(ArgumentError, match="calibrator must be an Isotonic, Platt"):
+        with pytest.raises(ArgumentError, match="calibrator must be a curve of the score"):
             tu.Grouped(inner, by="g", prediction="p").fit(data, y)
     with pytest.raises(ArgumentError, match="Beta corrects probabilities"):
         tu.Grouped(tu.Beta(), by="g", prediction="p", task="regression").fit(data, y)

@@ -111,7 +111,24 @@ CASES |= {
         },
     ),
     "grouped, real": Case(grouped(tu.Isotonic, FEATURES, task="regression", bins=2, shrinkage=20), "regression"),
+    "additive, real": Case(classic(tu.Additive, task="regression"), "regression"),
+    "multiplicative, classes": Case(classic(tu.Multiplicative, several=True), "multiclass"),
+    "grouped, additive": Case(grouped(tu.Additive, ["country", "new"], shrinkage=20)),
     "grouped, classes": Case(grouped(tu.Temperature, ["country"], several=True, shrinkage=5.0), "multiclass"),
+}  # fmt: skip
+
+
+def logistic(**own):
+    return lambda **changes: tu.Logistic(**{"prediction": "p", "features": FEATURES} | own | changes)
+
+
+# Sums over rows are rounded in the order of the rows.
+SUMS = {"order": 1e-9, "counts": 1e-6, "plain": {"stopping": None}}
+CASES |= {
+    "logistic": Case(logistic(), **SUMS, invalid={
+        "l2": [0, -1, None, float("nan"), "x", True], "offset": [1, None, "yes"], "random_state": INVALID["random_state"],
+        "stopping": INVALID["stopping"], "task": ["regression", *INVALID["task"]], "unlabelled": INVALID["unlabelled"],
+    }),
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import trueup as tu
 from commands import call
+from trueup.cli.fit import CURVES
 from trueup.cli.parser import METHODS
 
 GIVEN = ["--outcome", "y", "--prediction", "p", "--features", "country,age"]
@@ -169,7 +170,7 @@ def test_pipes_receive_plain_text(workdir, capfd):
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "mcgrad"])
 def test_every_method_is_fitted_saved_and_described(workdir, capsys, method):
-    columns = [] if method in ("isotonic", "platt", "temperature", "beta", "histogram") else ["--features", "country,age"]
+    columns = [] if method in CURVES else ["--features", "country,age"]
     given = ["--outcome", "y", "--prediction", "p", "--method", method, *columns]
     code, out, err = call(capsys, "fit", "few.parquet", *given, "-o", "m.trueup")
     assert (code, err) == (0, "")

@@ -136,7 +136,7 @@ def test_a_shell_parses_its_script(tmp_path, capsys, shell):
         ("-", {"-h", "--help", "--version"}),
         ("''", set(verbs())),
         ("audit --out", {"--outcome", "--output"}),
-        ("fit x.csv --method m", {"mcgrad", "multiaccuracy"}),
+        ("fit x.csv --method mc", {"mcgrad"}),
         ("audit --profile c", {"credit"}),
         ("audit sc", {"scores.csv"}),
         ("audit scores.csv sc", {"scores.csv"}),

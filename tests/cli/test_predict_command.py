@@ -211,9 +211,9 @@ def test_rows_that_change_between_readings_are_an_error(workdir, capsys, monkeyp
     frame = pl.read_parquet("rows.parquet")
     frame.write_parquet("changing.parquet")
 
-    def change(*arguments):
+    def change(*arguments, **options):
         frame.reverse().write_parquet("changing.parquet")
-        return original(*arguments)
+        return original(*arguments, **options)
 
     original = predict.read_like
     monkeypatch.setattr(predict, "read_like", change)
@@ -266,3 +266,18 @@ sys.exit(main(["predict", "amounts.trueup", "rows.csv", "-o", "o.csv"]))
     returned, _, err = interrupted(code)
     assert (returned, err) == (130, "interrupted\n")
     assert sorted(workdir.iterdir()) == before
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_rows_without_a_valid_score_stay_empty_on_request(workdir, capsys, ending):
+    frame = pl.read_parquet("few.parquet").head(5).with_columns(p=pl.Series([0.1, None, 0.3, 7.0, 0.5]))
+    getattr(frame, f"write_{ending}")(f"bad.{ending}")
+    code, _, err = call(capsys, "predict", "binary.trueup", f"bad.{ending}", "-o", f"o.{ending}")
+    assert code == 2
+    assert "must hold finite numbers; got nan at row 1" in err
+    code, _, err = call(capsys, "predict", "binary.trueup", f"bad.{ending}", "-o", f"o.{ending}", "--on-error", "nan")
+    assert code == 0
+    assert "note: 2 of 5 rows have no valid score: their corrected score is missing" in err
+    result = getattr(pl, f"read_{ending}")(f"o.{ending}")["p_trueup"]
+    assert result.is_null().to_list() == [False, True, False, True, False]
+    assert (result.drop_nulls().to_numpy() == expected(frame[[0, 2, 4]])).all()

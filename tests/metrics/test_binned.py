@@ -18,6 +18,8 @@ from trueup.metrics.binned import (
     ece,
     ece_by_group,
     mce,
+    proportional_ece,
+    rank_calibration_error,
     top_label_ece,
 )
 from trueup.metrics.groups import by_group
@@ -434,3 +436,38 @@ def test_measure_must_be_a_function_that_returns_a_number():
         by_group("ece", [0, 1], [0.5, 0.5], ["a", "b"])
     with pytest.raises(ArgumentError, match="measure must return a number; got list"):
         by_group(lambda y, p, w: [1], [0, 1], [0.5, 0.5], ["a", "b"])
+
+
+# ------------------------------------------------------------------ relative and rank calibration errors
+
+
+def test_the_proportional_error_is_worked_by_hand():
+    # Bins of .05 (mean outcome .1, relative gap 1) and .8 (mean outcome .6, relative gap 1/4), half of the rows each.
+    p, y = np.repeat([0.05, 0.8], 10), np.concatenate([np.repeat([1, 0], [1, 9]), np.repeat([1, 0], [6, 4])])
+    assert proportional_ece(y, p) == pytest.approx((1 + 0.25) / 2)
+    assert proportional_ece(y, p, np.repeat([3.0, 1.0], 10)) == pytest.approx((3 + 0.25) / 4)
+    assert proportional_ece(y, p, strategy="mass", n_bins=1) == pytest.approx(0.075 / 0.425)
+
+
+def test_scores_of_zero_have_no_relative_error_unless_contradicted():
+    assert proportional_ece([0, 1], [0, 1]) == 0
+    assert proportional_ece([1, 1], [0, 1]) == math.inf
+
+
+def test_ranks_of_bins_are_worked_by_hand():
+    # Mean outcomes of four bins in the order of the score: .2, .8, .4, .6, so ranks 1, 4, 2, 3: (0 + 2 + 1 + 1) / 4 / 4.
+    means = np.array([0.2, 0.8, 0.4, 0.6])
+    p, y = np.arange(20) / 20, np.concatenate([np.repeat([1, 0], [round(5 * m), round(5 - 5 * m)]) for m in means])
+    assert rank_calibration_error(y, p, n_bins=4) == pytest.approx(0.25)
+    assert rank_calibration_error(100 * y, 1000 * p, n_bins=4, real=True) == pytest.approx(0.25)
+    assert rank_calibration_error(np.sort(y), p, n_bins=2) == 0
+    # Equal outcomes everywhere: all bins have the mean rank, and differ from it by 3/8, 1/8, 1/8 and 3/8.
+    assert rank_calibration_error(np.zeros(20), p, n_bins=4) == pytest.approx(0.25)
+
+
+def test_a_weight_of_two_counts_a_row_twice_in_ranks():
+    random = np.random.default_rng(0)
+    y, p, w = random.integers(0, 2, 60), random.random(60), random.integers(1, 3, 60)
+    twice = np.repeat(np.arange(60), w)
+    assert rank_calibration_error(y, p, w, n_bins=6) == pytest.approx(rank_calibration_error(y[twice], p[twice], n_bins=6))
+    assert rank_calibration_error(y, np.full(60, 0.3)) == 0  # one bin

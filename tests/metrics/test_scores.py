@@ -15,6 +15,7 @@ from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import wilson
 from trueup.metrics.scores import (
     brier,
+    calibration_free_normalized_entropy,
     corp,
     hosmer_lemeshow,
     log_loss,
@@ -169,6 +170,27 @@ def test_normalized_entropy_is_one_for_the_base_rate_and_nan_without_one():
     assert normalized_entropy([1, 0], [0.75, 0.25]) == pytest.approx(LN(4 / 3) / LN(2))
     assert math.isnan(normalized_entropy([1, 1], [0.5, 0.75]))
     assert math.isnan(normalized_entropy([0, 0], [0.5, 0.75]))
+
+
+def test_a_factor_of_the_odds_does_not_change_the_calibration_free_entropy():
+    y, p, w = drawn(0, intercept=0.7)
+    expected = calibration_free_normalized_entropy(y, p, w)
+    for shift in (-3, 0.5, 2):
+        assert calibration_free_normalized_entropy(y, expit(logit(p) + shift), w) == pytest.approx(expected, rel=1e-9)
+    assert expected < normalized_entropy(y, p, w)
+    # Odds of 4, 1 and 1/4 times 1: already on average right, so nothing changes. Doubled odds are halved again.
+    y, p = [1, 1, 0, 0, 0.5], np.array([0.8, 0.5, 0.2, 0.5, 0.5])
+    assert calibration_free_normalized_entropy(y, p) == pytest.approx(normalized_entropy(y, p), rel=1e-12)
+    assert calibration_free_normalized_entropy(y, 2 * p / (1 + p)) == pytest.approx(normalized_entropy(y, p), rel=1e-12)
+
+
+def test_certain_scores_have_no_odds():
+    # The scores of 0 and 1 stay; the other two have to sum to 1, as .5 and .5 do.
+    fixed = calibration_free_normalized_entropy([0, 1, 1, 0], [0, 1, 0.2, 0.2])
+    assert fixed == pytest.approx(0.5, rel=1e-12)  # half of the rows cost ln 2
+    assert math.isnan(calibration_free_normalized_entropy([0, 0, 1], [1, 1, 0.5]))
+    assert math.isnan(calibration_free_normalized_entropy([1, 1], [0.5, 0.75]))
+    assert calibration_free_normalized_entropy([1, 0], [1, 0]) == pytest.approx(0, abs=1e-12)
 
 
 # --- CORP

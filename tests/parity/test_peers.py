@@ -75,6 +75,28 @@ def test_sigma_equals_mcgrad_without_ties(sample):
     assert metrics.ecce_sigma(y, p, w) == pytest.approx(theirs, rel=1e-6)
 
 
+def test_entropies_and_relative_errors_equal_mcgrad(sample):
+    mcgrad = _peer("mcgrad.metrics")
+    y, p, w = sample
+    given = {"labels": y, "predicted_scores": p, "sample_weight": w}
+    assert metrics.normalized_entropy(y, p, w) == pytest.approx(mcgrad.normalized_entropy(**given), rel=1e-6)
+    theirs = mcgrad.calibration_free_normalized_entropy(**given, tolerance=1e-12)
+    assert metrics.calibration_free_normalized_entropy(y, p, w) == pytest.approx(theirs, rel=1e-6)
+    assert metrics.ece(y, p, w, n_bins=40) == pytest.approx(mcgrad.expected_calibration_error(**given), rel=1e-6)
+    theirs = mcgrad.proportional_expected_calibration_error(**given)
+    assert metrics.proportional_ece(y, p, w, n_bins=40) == pytest.approx(theirs, rel=1e-6)
+    ratio = metrics.observed_expected(y, p, w).ratio
+    assert 1 / ratio == pytest.approx(mcgrad.calibration_ratio(**given), rel=1e-9)
+
+
+def test_rank_calibration_equals_mcgrad_if_no_bins_tie(sample):
+    mcgrad = _peer("mcgrad.metrics")
+    _, p, w = sample
+    outcome = p + w  # continuous, so that no mean outcomes are equal
+    theirs = mcgrad.rank_calibration_error(outcome, p, num_bins=10)
+    assert metrics.rank_calibration_error(outcome, p, n_bins=10, real=True) == pytest.approx(theirs, abs=1e-12)
+
+
 def test_tied_scores_form_one_step_unlike_in_mcgrad():
     y, p = np.repeat([0.0, 1.0], [700, 300]), np.full(1000, 0.3)
     assert metrics.ecce_sigma(y, p) == pytest.approx(0.0, abs=1e-9)

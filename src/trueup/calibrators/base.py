@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from trueup._types import FloatArray
+    from trueup.calibrators.model import OnError
     from trueup.data.table import Schema, Table
 
 
@@ -151,9 +152,12 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Fit on rows in partitions (files, Spark, Dask); only calibrators that can do so override it."""
         raise NotImplementedError
 
-    def predict(self, X: Any) -> FloatArray:
-        """Return the corrected predictions of a frame, shape (n,), or (n, k) for k classes."""
-        return self._fitted().predict(X)
+    def predict(self, X: Any, *, on_error: OnError = "raise") -> FloatArray:
+        """Return the corrected predictions of a frame, shape (n,), or (n, k) for k classes.
+
+        With ``on_error="nan"``, rows without a valid score are predicted as NaN, and a warning counts them.
+        """
+        return self._fitted().predict(X, on_error=on_error)
 
     def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
         """Return the corrected prediction of one ``row``, column names to values; an absent feature counts as missing.

@@ -7,26 +7,28 @@ A map scores rows, describes and explains itself, and is stored in a file. A fil
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
-from trueup._validate import check_integer
+from trueup._validate import check_choice, check_integer
 from trueup.calibrators.explain import Explanation, RowExplanation, explain_change
 from trueup.calibrators.stopping import History, task_loss
 from trueup.data.columns import encoder, engine_of, find_similar_name
-from trueup.data.frame import LOGIT_HINT, MAX_VALUE, check_scores, read_like
-from trueup.errors import ArgumentError, ColumnError, DataError
+from trueup.data.frame import LOGIT_HINT, MAX_VALUE, SUM_TOLERANCE, check_scores, read_like
+from trueup.errors import ArgumentError, ColumnError, DataError, InvalidScoreWarning
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from trueup._types import AnyArray, FloatArray
+    from trueup._types import AnyArray, BoolArray, FloatArray
     from trueup.data.table import Schema, Table, Task
 
+OnError = Literal["raise", "nan"]
 
 CHANGE_TOLERANCE = 1e-6  # relative difference of two mean changes of the same rows: scores may have been rounded
 SHOWN_FEATURES = 12  # in the repr of a model
@@ -246,7 +248,7 @@ class Model:
     about: FitRecord
     file: tuple[int, int] | None = field(default=None, compare=False)
 
-    def predict(self, data: Any, *, threads: int | None = None) -> FloatArray:
+    def predict(self, data: Any, *, threads: int | None = None, on_error: OnError = "raise") -> FloatArray:
         """Correct the predictions of a frame.
 
         Parameters
@@ -255,6 +257,10 @@ class Model:
             With the prediction and feature columns of the fit; other columns are ignored.
         threads : int, optional
             By default the number of cores; one in a task of Spark or Dask.
+        on_error : {"raise", "nan"}
+            What to do with rows without a valid score: one that is missing, infinite, a text among numbers or no
+            probability, or class probabilities that do not add up to 1. "nan" predicts NaN for them; a warning has their
+            number (for Spark and Dask, whose predictions are computed later, count them in the result).
 
         Returns
         -------
@@ -263,11 +269,35 @@ class Model:
             a Dask frame, a Series with its index (a DataFrame for k classes). Both are lazy.
         """
         check_integer("threads", threads, 1, optional=True)
+        check_choice("on_error", on_error, ("raise", "nan"))
         if engine_of(data) in ("spark", "dask"):
             from trueup.cluster.partitions import predict_cluster_frame
 
-            return cast("FloatArray", predict_cluster_frame(self, data, threads))
-        return self.predict_table(read_like(data, self.schema), threads=threads)
+            return cast("FloatArray", predict_cluster_frame(self, data, threads, on_error))
+        if on_error == "raise":
+            return self.predict_table(read_like(data, self.schema), threads=threads)
+        scores = self.predict_valid_rows(read_like(data, self.schema, lenient=True), threads=threads)
+        invalid = np.isnan(scores if scores.ndim == 1 else scores[:, 0])
+        if invalid.any():
+            warnings.warn(
+                f"{int(invalid.sum()):,} of {len(scores):,} rows have no valid score, the first at row "
+                f"{int(np.argmax(invalid))}: their prediction is NaN\n"
+                'hint: on_error="raise" says what is wrong with the first of them',
+                InvalidScoreWarning,
+                stacklevel=2,
+            )
+        return scores
+
+    def predict_valid_rows(self, table: Table, *, threads: int | None = None) -> FloatArray:
+        """Correct the predictions of a Table that was read leniently; return NaN for rows without a valid score."""
+        if not self.schema.prediction:
+            return self.predict_table(table, threads=threads)
+        valid = _valid_scores(table.prediction, self.schema.task)
+        if valid.all():
+            return self.predict_table(table, threads=threads)
+        scores = np.full(table.prediction.shape, np.nan)
+        scores[valid] = self.predict_table(table.take(np.flatnonzero(valid)), threads=threads)
+        return scores
 
     def predict_table(self, table: Table, *, threads: int | None = None) -> FloatArray:
         """Correct the predictions of a Table that was read with the schema of this model."""
@@ -300,6 +330,45 @@ class Model:
                 hint="write it as explain({'p': 0.2, 'country': 'BR'})",
             )
         return self.map.explain_one(self.schema, *self._encode(row))
+
+    def rename(self, names: Mapping[str, str]) -> Model:
+        """Return a model that reads columns of other names, for frames whose columns have other names than in the fit.
+
+        Parameters
+        ----------
+        names : mapping
+            Present name of a prediction or feature column to its new name; other columns keep theirs.
+
+        Returns
+        -------
+        Model
+            It predicts the same, and can be saved. The segments of `explain` keep the names of the fit.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> loans = tu.simulate.lending(1_000, seed=0)
+        >>> model = tu.Platt("prediction").fit(loans, loans["outcome"]).model_
+        >>> renamed = model.rename({"prediction": "score"})
+        >>> bool((renamed.predict({"score": loans["prediction"]}) == model.predict(loans)).all())
+        True
+        """
+        if not isinstance(names, Mapping) or not all(isinstance(new, str) for new in names.values()):
+            raise ArgumentError(
+                f"rename takes a mapping of present to new names; got {names!r}", hint='write it as rename({"p": "score"})'
+            )
+        for old in names:
+            if old not in self._inputs:
+                similar, known = find_similar_name(str(old), list(self._inputs)), ", ".join(self._inputs[:SHOWN_FEATURES])
+                hint = f"did you mean {similar!r}?" if similar else f"it reads {known}"
+                raise ColumnError(f"the model has no column {old!r}", hint=hint)
+        renamed = {name: names.get(name, name) for name in self._inputs}
+        if len(set(renamed.values())) < len(renamed):
+            listed = ", ".join(renamed.values())
+            raise ColumnError(f"two columns of the model would have the same name: {listed}", hint="use distinct names")
+        features = tuple(replace(feature, name=renamed[feature.name]) for feature in self.schema.features)
+        prediction = tuple(renamed[name] for name in self.schema.prediction)
+        return replace(self, schema=replace(self.schema, prediction=prediction, features=features), file=None)
 
     def looks_like_training_data(self, before: FloatArray, after: FloatArray, weight: FloatArray | None = None) -> bool:
         """Return whether scores may be those of the training rows: equal in number and in mean absolute change.
@@ -373,6 +442,16 @@ class Model:
             f"the row has a key {key!r}, which is not a column of the model, and no {listed}",
             hint=f"did you mean {similar!r}?" if similar else "leave such keys out; an absent feature counts as missing",
         )
+
+
+def _valid_scores(scores: FloatArray, task: Task) -> BoolArray:
+    """Return which rows have valid scores, by the rules of `check_scores`."""
+    columns = scores[:, None] if scores.ndim == 1 else scores
+    low, high = (-MAX_VALUE, MAX_VALUE) if task == "regression" else (0.0, 1.0)
+    valid: BoolArray = np.asarray(((columns >= low) & (columns <= high)).all(axis=1))
+    if task == "multiclass":
+        valid[valid] = np.abs(columns[valid].sum(axis=1) - 1) <= SUM_TOLERANCE
+    return valid
 
 
 def check_prediction(value: Any, name: str, task: Task) -> float:

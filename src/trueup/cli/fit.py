@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from trueup.cli.output import TextTable
     from trueup.data.table import Schema, Table
 
-CURVES = ("isotonic", "platt", "temperature", "beta", "histogram")
+CURVES = ("isotonic", "platt", "temperature", "beta", "histogram", "additive", "multiplicative")
 LORE = "lore"  # uses features or, with --by, the group of a row
 CHUNKED_METHOD = "mcgrad"  # the method that supports --memory
 MAX_SHOWN = 5

@@ -21,7 +21,8 @@ OPTION_SIMILARITY, CHOICE_SIMILARITY = 0.75, 0.7  # difflib ratios above which a
 METHODS = {
     "auto": "Auto", "mcgrad": "MCGrad", "lsboost": "LSBoost", "depthtwo": "DepthTwo", "hkrr": "HKRR",
     "multiaccuracy": "Multiaccuracy", "isotonic": "Isotonic", "platt": "Platt", "temperature": "Temperature",
-    "beta": "Beta", "histogram": "Histogram", "lore": "LoRe",
+    "beta": "Beta", "histogram": "Histogram", "additive": "Additive", "multiplicative": "Multiplicative",
+    "logistic": "Logistic", "lore": "LoRe",
 }  # fmt: skip
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 PROFILE_NAMES = ("general", "credit", "ads", "health")  # built in; a file defines another
@@ -115,8 +116,9 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--method": option(
         "mcgrad (default): boosted trees over features and score; auto: the simplest of several methods that is good "
         "enough, possibly none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked for "
-        "saturation; hkrr, multiaccuracy: a readable list of patches; lore: the outcomes of similar rows; isotonic, platt, "
-        "temperature, beta, histogram: a curve of the score alone",
+        "saturation; hkrr, multiaccuracy: a readable list of patches; lore: the outcomes of similar rows; logistic: a "
+        "logistic regression on score and features; isotonic, platt, temperature, beta, histogram: a curve of the score "
+        "alone; additive, multiplicative: one number added to all scores, or one factor",
         "NAME", default="mcgrad", choices=tuple(METHODS),
     ),
     "--cross-validate": option(
@@ -140,6 +142,10 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--target": option(
         "rows (default): the total cost of these rows; population: the mean cost per row of the population",
         "OF", default="rows", choices=("rows", "population"),
+    ),
+    "--on-error": option(
+        "raise (default): stop at a row whose score is missing or invalid; nan: leave its corrected score empty, count it",
+        "HOW", default="raise", choices=("raise", "nan"),
     ),
     # output
     "--output": option("the file to write", "OUT"),
@@ -332,7 +338,7 @@ examples:
             "output": (
                 Use("--output", "Parquet, CSV or JSON by its extension: scored.parquet", needed=True),
                 Use("--as", "by default that of the score with the suffix _trueup; for classes one name each"),
-                "--only", "--threads", *COMMON,
+                "--only", "--threads", "--on-error", *COMMON,
             ),
         },
     ),

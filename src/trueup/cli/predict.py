@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_predict
 from trueup.cli.output import model_notes
@@ -53,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise FileError(f"cannot spill to {spill}: {reason}", hint="create it, or name another directory")
         memory = None if arguments.memory is None else parse_memory(arguments.memory)
         levels = {feature.name: feature.levels for feature in model.schema.features if feature.kind == "categorical"}
-        first = 0
+        first, invalid = 0, 0
+        lenient = arguments.on_error == "nan"
 
         def show_progress(done: int, total: int) -> None:
             progress.step(done, total)
@@ -61,19 +64,23 @@ def run(arguments: argparse.Namespace) -> int:
                 progress.start("writing")
 
         def make(columns: dict[str, Any]) -> dict[str, FloatArray]:
-            nonlocal first
+            nonlocal first, invalid
             if not first:
                 progress.start("scoring")
-            table = read_like(columns, model.schema, RowPosition(first))
-            scores = model.predict_table(table, threads=arguments.threads)
+            table = read_like(columns, model.schema, RowPosition(first), lenient=lenient)
+            predict = model.predict_valid_rows if lenient else model.predict_table
+            scores = predict(table, threads=arguments.threads).reshape(len(table), len(names))
             first += len(scores)
-            return dict(zip(names, scores.reshape(len(scores), len(names)).T, strict=True))
+            invalid += int(np.isnan(scores[:, 0]).sum()) if lenient else 0
+            return dict(zip(names, scores.T, strict=True))
 
         rows = io.write_rows(
             arguments, arguments.output, make, example=EXAMPLE, roles=model_columns(model),
             text=text_columns(model.schema), only=arguments.only,
             chunks=ChunkSettings(CHUNK_ROWS, memory, spill, levels, unseen.add, show_progress),
         )  # fmt: skip
+    if invalid:
+        console.complain(f"note: {invalid:,} of {rows:,} rows have no valid score: their corrected score is missing")
     for note in unseen.notes():
         console.complain(f"note: {note}")
     if not arguments.quiet:

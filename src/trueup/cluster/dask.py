@@ -362,7 +362,7 @@ def _delete_spills(run_id: str, dask_worker: Any = None) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def predict_frame(model: Any, frame: Any, threads: int) -> Any:
+def predict_frame(model: Any, frame: Any, threads: int, *, lenient: bool = False) -> Any:
     """Return the corrected predictions of a Dask frame, lazily: a Series, or a DataFrame for several classes."""
     import pandas as pd
 
@@ -372,13 +372,13 @@ def predict_frame(model: Any, frame: Any, threads: int) -> Any:
     check_workers()
     meta = pd.DataFrame({name: np.empty(0) for name in schema.score_names}, index=empty.index)
     meta = meta[schema.score_names[0]] if len(schema.score_names) == 1 else meta
-    return frame[names].map_partitions(_predict_partition, model, threads, meta=meta)
+    return frame[names].map_partitions(_predict_partition, model, threads, lenient=lenient, meta=meta)
 
 
-def _predict_partition(part: Any, model: Any, threads: int, partition_info: Any = None) -> Any:
+def _predict_partition(part: Any, model: Any, threads: int, partition_info: Any = None, *, lenient: bool = False) -> Any:
     import pandas as pd
 
     names, number = model.schema.score_names, None if partition_info is None else partition_info["number"]
-    scores = predict_rows(model, part, threads, RowPosition(0, number))
+    scores = predict_rows(model, part, threads, RowPosition(0, number), lenient=lenient)
     frame = pd.DataFrame(scores, columns=list(names), index=part.index)
     return frame[names[0]] if len(names) == 1 else frame

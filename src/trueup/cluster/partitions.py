@@ -255,7 +255,7 @@ def _merge_distinct(limit: int, a: FloatArray, b: FloatArray) -> FloatArray:
     return _distinct(np.concatenate([a, b]), limit, days=False)
 
 
-def predict_cluster_frame(model: Any, data: Any, threads: int | None = None) -> Any:
+def predict_cluster_frame(model: Any, data: Any, threads: int | None = None, on_error: str = "raise") -> Any:
     """Return predictions that are computed lazily, partition by partition, and equal those of rows in memory.
 
     For Spark it is the frame with one more column per prediction, ``p_trueup`` for a prediction ``p``. For Dask it is a
@@ -268,15 +268,20 @@ def predict_cluster_frame(model: Any, data: Any, threads: int | None = None) -> 
         from trueup.cluster.spark import predict_frame
     else:
         from trueup.cluster.dask import predict_frame
-    return predict_frame(model, data, threads or 1)  # a task has one core, however many the machine has
+    lenient = on_error == "nan"
+    return predict_frame(model, data, threads or 1, lenient=lenient)  # a task has one core, however many the machine has
 
 
-def predict_rows(model: Any, frame: Any, threads: int, position: RowPosition) -> FloatArray:
-    """Return the corrected predictions of rows of a partition, one column each; errors name ``position``."""
+def predict_rows(model: Any, frame: Any, threads: int, position: RowPosition, *, lenient: bool = False) -> FloatArray:
+    """Return the corrected predictions of rows of a partition, one column each; errors name ``position``.
+
+    If ``lenient``, rows without a valid score are predicted as NaN.
+    """
     size = len(model.schema.score_names)
     if not len(frame):
         return np.empty((0, size))
-    scores: FloatArray = model.predict_table(read_like(frame, model.schema, position), threads=threads)
+    predict = model.predict_valid_rows if lenient else model.predict_table
+    scores: FloatArray = predict(read_like(frame, model.schema, position, lenient=lenient), threads=threads)
     return scores.reshape(len(scores), size)
 
 

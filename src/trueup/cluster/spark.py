@@ -525,7 +525,7 @@ class _WorkerTask:
         return worker.reserve_address(worker.local_address(tasks[0].address.rsplit(":", 1)[0]))
 
 
-def predict_frame(model: Any, frame: Any, threads: int) -> Any:
+def predict_frame(model: Any, frame: Any, threads: int, *, lenient: bool = False) -> Any:
     """Return a Spark frame with columns of corrected predictions added, lazily."""
     from pyspark.sql.types import DoubleType, StructField, StructType
 
@@ -541,18 +541,24 @@ def predict_frame(model: Any, frame: Any, threads: int) -> Any:
     with spark_errors():
         numbered = number_columns(frame)
         new = [StructField(f"n{index}", DoubleType(), nullable=False) for index in range(len(schema.score_names))]
-        task = partial(_predict_task, model, numbers, threads)
+        task = partial(_predict_task, model, numbers, threads, lenient)
         return numbered.mapInArrow(task, StructType([*numbered.schema.fields, *new])).toDF(*names, *schema.score_names)
 
 
-def _predict_task(model: Any, numbers: dict[str, str], threads: int, batches: Iterator[Any]) -> Iterator[Any]:
+def _predict_task(
+    model: Any,
+    numbers: dict[str, str],
+    threads: int,
+    lenient: bool,  # noqa: FBT001  (the last argument is that of Spark)
+    batches: Iterator[Any],
+) -> Iterator[Any]:
     import pyarrow as pa
 
     first, part = 0, partition_number()
     for batch in batches:
         table = pa.Table.from_batches([batch])
         frame = table.select(list(numbers.values())).rename_columns(list(numbers))
-        scores = predict_rows(model, frame, threads, RowPosition(first, part))
+        scores = predict_rows(model, frame, threads, RowPosition(first, part), lenient=lenient)
         first += len(scores)
         for index, column in enumerate(scores.T):
             table = table.append_column(f"n{index}", pa.array(np.ascontiguousarray(column)))

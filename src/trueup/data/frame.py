@@ -122,12 +122,16 @@ def resolve_task(task: str, classes: Sequence[Any] | None, *, several: bool) -> 
     return "multiclass"
 
 
-def as_numbers(raw: RawColumn, name: str, role: str, position: RowPosition | None = None) -> FloatArray:
-    """Return the numbers of a column; raise if it contains anything else."""
+def as_numbers(
+    raw: RawColumn, name: str, role: str, position: RowPosition | None = None, *, lenient: bool = False
+) -> FloatArray:
+    """Return the numbers of a column; raise if it contains anything else, or if ``lenient``, if it contains no number."""
     if raw.kind != "date" and raw.coded is None:
         return raw.codes_or_values
     levels = () if raw.coded is None else raw.coded.levels
     not_numbers = np.array([not _is_number(level) for level in levels] + [False])
+    if lenient and raw.coded is not None and not not_numbers[:-1].all():
+        return np.array([*(float(x) if _is_number(x) else np.nan for x in levels), np.nan])[raw.coded.codes]
     if raw.coded is None:
         content, hint = "dates", "name another column"
     elif not levels:
@@ -543,8 +547,11 @@ def read_labelled(
     return replace(table, schema=schema)
 
 
-def read_like(data: Any, schema: Schema, position: RowPosition | None = None) -> Table:
-    """Read the prediction and features of a schema, in its vocabularies, from data to be scored, which may have no rows."""
+def read_like(data: Any, schema: Schema, position: RowPosition | None = None, *, lenient: bool = False) -> Table:
+    """Read the prediction and features of a schema, in its vocabularies, from data to be scored, which may have no rows.
+
+    If ``lenient``, predictions are not checked, and a text among numbers is NaN.
+    """
     source = open_source(data)
     keys = {source.label(key): key for key in source.keys}
 
@@ -559,9 +566,11 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None) ->
             )
         return source.fetch(keys[name])
 
-    scores = [as_numbers(fetch(name, "prediction"), name, "prediction", position) for name in schema.prediction]
+    names = schema.prediction
+    scores = [as_numbers(fetch(name, "prediction"), name, "prediction", position, lenient=lenient) for name in names]
     prediction = scores[0] if len(scores) == 1 else np.column_stack(scores) if scores else np.zeros(source.rows)
-    check_scores(prediction, schema.prediction, schema.task, position)
+    if not lenient:
+        check_scores(prediction, names, schema.task, position)
     columns = {}
     for feature in schema.features:
         raw = fetch(feature.name, "feature")

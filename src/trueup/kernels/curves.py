@@ -1,4 +1,4 @@
-"""Evaluate curves of the score, per group of rows (lines, logistic curves, knots and steps), and lists of patches.
+"""Evaluate curves of the score, per group of rows (lines, logistic curves, knots and steps), linear logits, and patches.
 
 The result for a row is pooled(p) or, if the row has a group, pooled(p) + share (own(p) - pooled(p)), with the curve and the
 share of its group. Several classes are evaluated one by one and normalised to sum to 1.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray
 
 
-LINE, LOGIT, SOFTMAX, KNOTS, STEPS = 0, 1, 2, 3, 4
+LINE, BOUNDED, LOGIT, SOFTMAX, KNOTS, STEPS = 0, 1, 2, 3, 4, 5  # KNOTS and STEPS last: they need a search
 ROWS = 256  # scores that are searched together
 FEW = 16  # fewer scores are not vectorised
 
@@ -52,6 +52,8 @@ def _read(
     a, b, c = coefficient[curve, 0], coefficient[curve, 1], coefficient[curve, 2]
     if form == LINE:
         return float(a * p + c)
+    if form == BOUNDED:
+        return float(min(max(a * p + c, 0.0), 1.0))
     p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
     return expit(a * math.log(p) - b * math.log1p(-p) + c)
 
@@ -144,6 +146,29 @@ def read_rows(
 def interpolate(x: FloatArray, value: FloatArray, p: FloatArray, out: FloatArray) -> None:
     """Write to ``out`` the linear interpolation of the knots (``x``, ``value``) at many scores ``p``."""
     _column(KNOTS, np.empty((0, 3)), np.array([0, len(x)]), x, value, p, out)
+
+
+@jit
+def add_effects(
+    slope: float, intercept: float, levels: IntArray, at: IntArray, effects: FloatArray, ranges: FloatArray, X: FloatArray,
+    P: FloatArray, out: FloatArray,
+) -> None:  # fmt: skip
+    """Write to ``out`` the probabilities with the logits ``slope logit(P) + intercept`` plus effects of X (features, rows).
+
+    ``levels`` has the number of levels of each feature, -1 for numbers, ``at`` the start of its effects: one per level (of
+    numbers one, per unit from the centre), then that of missing values. ``ranges`` has centre, lowest and highest value.
+    """
+    for i in range(P.size):
+        value = slope * logit(P[i]) + intercept
+        for j in range(levels.size):
+            x = X[j, i]
+            if levels[j] >= 0:
+                value += effects[at[j] + (int(x) if 0 <= x < levels[j] else levels[j])]
+            elif math.isnan(x):
+                value += effects[at[j] + 1]
+            else:
+                value += effects[at[j]] * (min(max(x, ranges[j, 1]), ranges[j, 2]) - ranges[j, 0])
+        out[i] = expit(value)
 
 
 class PatchProgram(NamedTuple):

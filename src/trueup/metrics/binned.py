@@ -177,6 +177,69 @@ def ace(
     return ece(y, p, weight, n_bins=n_bins, strategy="mass", norm=norm, real=real)
 
 
+def proportional_ece(
+    y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, n_bins: int = 10, strategy: Strategy = "width"
+) -> float:
+    """Compute the relative calibration error: the gap of each score bin divided by its mean score, averaged over bins.
+
+    With gap_b = ybar_b - pbar_b and share s_b = W_b/W it is sum_b s_b |gap_b| / pbar_b: 0.1 means that outcomes differ from
+    the scores by 10% in the mean. Infinite if outcomes contradict a bin of scores 0. With ``strategy="mass"`` it is the
+    proportional form of `ace`.
+
+    Examples
+    --------
+    >>> proportional_ece([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75])  # (1/2) 0.25/0.25 + (1/2) 0.25/0.75
+    0.6666...
+    """
+    data = validate_scores(y, p, weight)
+    index = assign_bins(data.p, data.w, n_bins, strategy)
+    columns = (data.w, data.w * (data.y - data.p), data.w * data.p)
+    mass, gap, expected = (np.bincount(index, column) for column in columns)
+    wrong = gap != 0
+    if (expected[wrong] == 0).any():
+        return math.inf
+    return float((mass[wrong] * np.abs(gap[wrong]) / expected[wrong]).sum() / mass.sum())
+
+
+def rank_calibration_error(
+    y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, n_bins: int = 10, real: bool = False
+) -> float:
+    """Compute the rank-calibration error: whether higher scores have higher outcomes, whatever their values.
+
+    Rows are divided into score bins of equal weight. The error is the mean over bins of the difference between the rank of
+    a bin by mean outcome and its rank by score, as shares of the weight; bins of equal mean outcome share their mean rank.
+    0 if mean outcomes rise from bin to bin; about 1/3 if they are in random order; at most 1/2.
+
+    Parameters
+    ----------
+    y, p : array-like, shape (n,)
+        Outcomes and scores in [0, 1]; any finite numbers if ``real``.
+    weight, n_bins, real
+        As for `bins`.
+
+    References
+    ----------
+    Huang et al. (2024), "Uncertainty in language models: assessment through rank-calibration", arXiv:2404.03163, Definition
+    2 and Equation 2, with bins of the score in place of the uncertainty.
+
+    Examples
+    --------
+    >>> y, p = [0, 0, 0, 1, 1, 1], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    >>> rank_calibration_error(y, p, n_bins=2), rank_calibration_error(y[::-1], p, n_bins=2)
+    (0.0, 0.5)
+    """
+    data = validate_scores(y, p, weight, real=real)
+    index = assign_bins(data.p, data.w, n_bins, "mass", real=real)
+    mass, total = np.bincount(index, data.w), np.bincount(index, data.w * data.y)
+    used = mass > 0
+    share, mean = mass[used] / mass.sum(), total[used] / mass[used]
+    by_score = np.cumsum(share) - share / 2
+    _, level = np.unique(mean, return_inverse=True)
+    at_level = np.bincount(level, share)
+    by_outcome = (np.cumsum(at_level) - at_level / 2)[level]
+    return float((share * np.abs(by_outcome - by_score)).sum())
+
+
 def top_label_ece(
     y: ArrayLike,
     p: ArrayLike,

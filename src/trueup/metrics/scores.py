@@ -15,6 +15,7 @@ import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer, check_number
 from trueup.errors import DataError
+from trueup.kernels.curves import find_shift
 from trueup.metrics.binned import assign_bins
 from trueup.metrics.inference import wilson
 from trueup.metrics.inputs import Scored, check_unit_interval, validate_scores
@@ -96,6 +97,33 @@ def normalized_entropy(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = No
     data = validate_scores(y, p, weight)
     base = float(_entropy(np.clip(_mean(data.y, data.w), 0.0, 1.0)))
     return log_loss(*data) / base if base > 0 else math.nan
+
+
+def calibration_free_normalized_entropy(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
+    """Compute the normalized entropy after one factor of the odds has made the mean score the mean outcome.
+
+    A model whose scores are all too high or too low by one factor of the odds, as after a change of the base rate, has the
+    same value as the corrected model: what remains is how well it ranks and spreads. Scores of 0 and 1 have no odds and
+    stay as they are. NaN if all outcomes are 0 or all are 1, or if no factor exists because of scores of 0 and 1.
+
+    Examples
+    --------
+    >>> round(calibration_free_normalized_entropy([1, 0], [0.9, 0.5]), 4)  # odds 9 and 1, divided by 3: ln(4/3) / ln 2
+    0.415
+    """
+    from scipy.special import expit, logit
+
+    data = validate_scores(y, p, weight)
+    inner = (data.p > 0) & (data.p < 1)
+    target = float((data.w * data.y).sum() - data.w[data.p == 1].sum())
+    mass = float(data.w[inner].sum())
+    q = data.p.copy()
+    if 0 < target < mass:
+        logits = np.asarray(logit(data.p[inner]), np.float64)
+        q[inner] = expit(logits + find_shift(logits, data.w[inner], target / mass))
+    elif mass > 0 or target != 0:
+        return math.nan
+    return normalized_entropy(data.y, q, data.w)
 
 
 @dataclass(frozen=True, repr=False)

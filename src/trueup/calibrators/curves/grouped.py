@@ -41,7 +41,7 @@ class Grouped(SingleMapCalibrator):
 
     Parameters
     ----------
-    calibrator : Isotonic, Platt, Temperature, Beta or Histogram
+    calibrator : Isotonic, Platt, Temperature, Beta, Histogram, Additive or Multiplicative
         The method that is fitted to each group, with parameters of the method alone: the roles of columns are parameters
         of Grouped.
     by : column names
@@ -140,8 +140,8 @@ class Grouped(SingleMapCalibrator):
     def _check(self, task: Task) -> None:
         if not isinstance(self.calibrator, ScoreCalibrator):
             raise ArgumentError(
-                f"calibrator must be an Isotonic, Platt, Temperature, Beta or Histogram; got {self.calibrator!r}",
-                hint="write it as tu.Grouped(tu.Isotonic(), by=...)",
+                f"calibrator must be a curve of the score; got {self.calibrator!r}",
+                hint="write it as tu.Grouped(tu.Platt(), by=...), or with another method that reads the score alone",
                 parameter="calibrator",
             )
         for name, default in OWN_PARAMETERS.items():

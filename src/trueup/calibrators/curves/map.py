@@ -13,7 +13,7 @@ from trueup.calibrators.explain import Contribution, RowExplanation, explain_cha
 from trueup.calibrators.groups import GroupIndex
 from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.calibrators.stopping import apply_link, task_loss
-from trueup.kernels.curves import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
+from trueup.kernels.curves import BOUNDED, KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import MIN_PROBABILITY
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from trueup.data.table import Schema
 
 
-FORMS = {"line": LINE, "logit": LOGIT, "softmax": SOFTMAX, "knots": KNOTS, "steps": STEPS}
-SMOOTH_FORMS = ("line", "logit", "softmax")
+FORMS = {"line": LINE, "bounded": BOUNDED, "logit": LOGIT, "softmax": SOFTMAX, "knots": KNOTS, "steps": STEPS}
+SMOOTH_FORMS = ("line", "bounded", "logit", "softmax")
 SMOOTH_DTYPES = {"curves/coefficients": "<f8"}
 PIECEWISE_DTYPES = {"curves/at": "<i8", "curves/x": "<f8", "curves/value": "<f8"}
 GROUP_DTYPES = {"groups/edges": "<f8", "groups/cells": "<i8", "groups/share": "<f8"}
@@ -41,9 +41,10 @@ NORMALISATION = "normalisation: probabilities add up to 1"
 class CurveMap(Map):
     """Curves of one form: for each class a pooled curve (group 0) and one per group, ordered by class, then by group.
 
-    The forms are "line", ``a p + c``; "logit", ``1 / (1 + exp(-(a ln p - b ln(1 - p) + c)))``; "softmax", ``p^a`` of all
-    classes, normalised (one curve per group); "knots", linear interpolation; "steps", a constant up to each edge. The
-    corrected score of a row is ``share`` times the curve of its group plus ``1 - share`` times the pooled curve.
+    The forms are "line", ``a p + c``; "bounded", the same clipped to [0, 1]; "logit", ``1 / (1 + exp(-(a ln p - b ln(1 - p)
+    + c)))``; "softmax", ``p^a`` of all classes, normalised (one curve per group); "knots", linear interpolation; "steps", a
+    constant up to each edge. The corrected score of a row is ``share`` times the curve of its group plus ``1 - share``
+    times the pooled curve.
     """
 
     kind = "scores"
@@ -112,10 +113,17 @@ class CurveMap(Map):
         if self.form not in SMOOTH_FORMS:
             text = f"{len(self.x):,} {self.form}{' in all' if per_class or len(self.share) > 1 else ''}{per_class}"
         elif len(self.share) > 1 or per_class:
-            names = {"line": "a straight line", "logit": "a logistic curve", "softmax": "a temperature"}
+            names = {
+                "line": "a straight line",
+                "bounded": "a straight line",
+                "logit": "a logistic curve",
+                "softmax": "a temperature",
+            }
             text = names[self.form] + per_class
         elif self.form == "softmax":
             text = f"temperature {1 / a:.4g}"
+        elif self.form == "bounded":
+            text = f"adds {c:.4g}" if a == 1 else f"multiplies by {a:.4g}"
         elif self.form == "line" or a == b:
             text = f"slope {a:.4g}, intercept {c:.4g}"
         else:
@@ -157,8 +165,10 @@ class CurveMap(Map):
     def _terms(self, output: int, p: float, name: str, change: float) -> list[tuple[str, float]]:
         """Return (text, change) per term of one output's curve at score ``p``; ``change`` is the total if one output."""
         p, piecewise = float(p), self.form not in SMOOTH_FORMS
-        if piecewise or (self.form == "logit" and self.outputs > 1):
+        if piecewise or self.form == "bounded" or (self.form == "logit" and self.outputs > 1):
             text = _piece_text(self.form, self.piece(output)[0], p, name) if piecewise else f"curve of {name}"
+            if self.outputs == 1 and self.form == "bounded":
+                text = self.describe()
             if self.outputs > 1:  # the curve of one class, before classes are normalised
                 if piecewise:
                     single = CurveMap.of_pieces(self.form, [self.piece(output)])
@@ -197,7 +207,7 @@ class CurveMap(Map):
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> CurveMap:
         """Restore the map from what `pack` returned; raise FileContentError if it is invalid or does not fit ``schema``."""
         form, groups, outputs, grouped = entry["form"], entry["groups"], len(schema.prediction), entry["kind"] == GROUPED
-        forms = {"binary": ("logit",), "regression": ("line",), "multiclass": ("logit", "softmax")}[schema.task]
+        forms = {"regression": ("line",), "binary": ("bounded", "logit")}.get(schema.task, ("bounded", "logit", "softmax"))
         require(isinstance(form, str) and form in (*forms, "knots", "steps"), "the form of the curves is invalid")
         require(is_integer(groups) and groups >= 1 and outputs >= 1, "the number of groups is invalid")
         require(grouped or groups == 1, "a map without groups has several")
