@@ -64,7 +64,8 @@ def choose_simplest(
     it is positive and its own rule ``kept`` the correction. If no method does, the first that ties with the best wins.
     Otherwise a correction ties with the best one if it is within one standard error of the paired difference (Breiman et
     al. 1984, section 3.4.3) and loses at most MAX_LOST_SHARE of the gain: large errors do not excuse a poor method. Of
-    these, the simplest wins among those with the fewest miscalibrated segments (``count_segments`` of an index).
+    these, and of simpler corrections with a lower loss than one of them, the simplest wins among those with the fewest
+    miscalibrated segments, which ``count_segments`` returns for an index.
     """
     means = [float(np.average(row_losses, weights=weight)) for row_losses in losses]
     gains = [compare_losses(base, row_losses, weight, cluster) for row_losses in losses]
@@ -72,12 +73,14 @@ def choose_simplest(
     corrections = [n for n, gain in enumerate(gains) if gain.mean > (0.0 if own[n] else gain.tolerance)]
     pool = corrections or list(range(len(losses)))
     best = min(pool, key=means.__getitem__)
-    ties = []
+    near = []
     for number in pool:
         behind = compare_losses(losses[number], losses[best], weight, cluster)
         loses_little = not corrections or behind.mean <= MAX_LOST_SHARE * gains[best].mean
         if number == best or (behind.mean <= behind.tolerance and loses_little):
-            ties.append(number)
+            near.append(number)
+    # A simpler method of lower loss is not worse, though its smaller standard error may separate it from the best.
+    ties = [number for number in pool if any(number <= other and means[number] <= means[other] for other in near)]
     if len(ties) == 1 or not corrections or count_segments is None:
         return Selection(ties[0], best)
     segments = {number: count_segments(number) for number in ties}
@@ -92,7 +95,7 @@ class Candidate:
 
     name: str  # as in ``methods``; a second method of the same class has a 2 after it
     title: str  # as in a sentence
-    loss: float  # cross-validated; if dropped early, the loss of the uncorrected scores minus the gain so far
+    loss: float  # cross-validated; if dropped early, that of the best plus what it was behind so far
     gain: float  # the loss of the uncorrected scores minus that of the method
     gain_error: float  # its standard error
     behind: float  # the loss of the method minus that of the best
@@ -100,7 +103,7 @@ class Candidate:
     folds: int  # the number of folds it was evaluated on: fewer than the best if it was dropped early
     chosen: bool
     segments: int | None = None  # miscalibrated in an audit of the held-out rows; None if that was not needed
-    note: str = ""  # why it was dropped, if it was
+    note: str = ""  # why it was dropped, or that it changes nothing
     seconds: float = field(default=0.0, compare=False)  # the time of the evaluation
 
 
@@ -183,13 +186,13 @@ def explain_choice(
     """
     chosen = candidates[selection.chosen]
     if chosen.name == IDENTITY:
-        others = [candidate for candidate in candidates if candidate.name != IDENTITY]
+        others = [candidate for candidate in candidates if candidate.gain_error > 0]
         detectable = min(others, key=lambda other: other.loss).gain_error if others else 0.0
         limit = f": a gain below about {detectable:.2g} cannot be detected" if detectable else ""
         first = f"no correction is needed: no method lowers the {measure} ({before:.6g}) significantly"
         return first, f"on {rows:,} held-out rows{limit}", _describe_audit(base_segments)
     shrunken = stopping.shrink_gain(chosen.gain, chosen.gain_error, CHOICE_ERRORS)
-    gain = f"a gain of {chosen.gain:.3g} ({shrunken:.3g} shrunken for selection)"
+    gain = f"a gain of {chosen.gain:.3g} ({shrunken:.3g} shrunken)"
     second = f"on {rows:,} held-out rows: {measure} {before:.6g} -> {chosen.loss:.6g}, {gain}"
     third = _describe_audit(base_segments, chosen.segments, CROSS_FIT_NOTE if cross_fit else "")
     return f"chose {chosen.title}{_reason(candidates, selection, measure)}", second, third
@@ -206,10 +209,8 @@ def _reason(candidates: Sequence[Candidate], selection: Selection, measure: str)
         left = f"{simpler.segments:,} segment{'' if simpler.segments == 1 else 's'} miscalibrated"
         return f": {simpler.title} is as good in {measure}, but leaves {left} ({chosen.title}: {chosen.segments:,})"
     if selection.chosen != selection.best:
-        close = "the noise of a few dominant rows"
-        if chosen.behind <= chosen.behind_error:
-            close = f"a standard error ({chosen.behind_error:.2g})"
-        return f": {loss}, within {close} of {best.title}'s {best.loss:.6g}, and it is simpler"
+        close = f"a standard error ({chosen.behind_error:.2g})" if chosen.behind <= chosen.behind_error else "noise"
+        return f": {loss}, within {close} of {best.title}'s {best.loss:.6g}, and simpler"
     if selection.chosen == 0:
         return f": {loss}, the lowest, and it is the simplest"
     simpler_ones = [item for item in candidates[: selection.chosen] if item.name != IDENTITY and not item.note]
