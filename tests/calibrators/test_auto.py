@@ -12,7 +12,7 @@ import pytest
 import trueup as tu
 from trueup.calibrators import auto
 from trueup.calibrators.base import FitResult
-from trueup.calibrators.choice import Candidate, Selection, choose_simplest, compare_losses, explain_choice
+from trueup.calibrators.choice import Candidate, MethodSelection, choose_simplest, compare_losses, explain_choice
 from trueup.calibrators.model import UnchangedMap
 from trueup.calibrators.stopping import CrossValidation, split_rows, task_loss
 from trueup.data.frame import read
@@ -64,16 +64,16 @@ def test_the_simplest_within_one_standard_error_is_chosen():
     assert compare_losses(a, c, None).tolerance == pytest.approx(0.0392, abs=1e-4)
     # With base losses of 1 every method is a correction, and b loses 0.005 of a gain of 0.605.
     base = np.ones(40)
-    assert choose_simplest([a, b, c], base, None) == Selection(1, 2)
-    assert choose_simplest([b, a, c], base, None) == Selection(0, 2)
-    assert choose_simplest([a, c], base, None) == Selection(1, 1)
-    assert choose_simplest([c, b, a], base, None) == Selection(0, 0)
+    assert choose_simplest([a, b, c], base, None) == MethodSelection(1, 2)
+    assert choose_simplest([b, a, c], base, None) == MethodSelection(0, 2)
+    assert choose_simplest([a, c], base, None) == MethodSelection(1, 1)
+    assert choose_simplest([c, b, a], base, None) == MethodSelection(0, 0)
 
 
 def test_simpler_method_is_chosen_if_no_other_is_better():
     same = np.linspace(0.1, 0.9, 50)
-    assert choose_simplest([same, same.copy(), same.copy()], same, None) == Selection(0, 0)
-    assert choose_simplest([same, same * (1 - 1e-9)], same, None) == Selection(0, 1)  # negligible
+    assert choose_simplest([same, same.copy(), same.copy()], same, None) == MethodSelection(0, 0)
+    assert choose_simplest([same, same * (1 - 1e-9)], same, None) == MethodSelection(0, 1)  # negligible
 
 
 def test_large_standard_errors_do_not_excuse_a_worse_method():
@@ -84,15 +84,15 @@ def test_large_standard_errors_do_not_excuse_a_worse_method():
     behind, first_behind = compare_losses(wild, best, None), compare_losses(first, best, None)
     assert behind.mean < behind.tolerance
     assert first_behind.mean > first_behind.tolerance
-    assert choose_simplest([wild, first, best], base, None) == Selection(2, 2)
+    assert choose_simplest([wild, first, best], base, None) == MethodSelection(2, 2)
 
 
 def test_simpler_method_of_lower_loss_is_preferred_to_one_with_larger_errors():
     # The first is 0.01 behind with certainty; the second 0.011, within its error.
     best = np.full(400, 0.3)
     first, noisy = best + 0.01 + np.array([0.001, -0.001] * 200), best + 0.011 + np.array([1.0, -1.0] * 200)
-    assert choose_simplest([first, noisy, best], np.full(400, 0.6), None) == Selection(0, 2)
-    assert choose_simplest([first, best], np.full(400, 0.6), None) == Selection(1, 1)
+    assert choose_simplest([first, noisy, best], np.full(400, 0.6), None) == MethodSelection(0, 2)
+    assert choose_simplest([first, best], np.full(400, 0.6), None) == MethodSelection(1, 1)
 
 
 def test_gain_of_a_single_row_is_no_evidence():
@@ -109,7 +109,7 @@ def test_weights_change_the_choice():
     # Unweighted the second is worse by 0.1 on average; the rows where it is better weigh ten times as much.
     a, b = np.full(60, 0.5), np.array([0.4, 0.7] * 30)
     heavy = np.array([10.0, 1.0] * 30)
-    assert choose_simplest([a, b], a, None) == Selection(0, 0)
+    assert choose_simplest([a, b], a, None) == MethodSelection(0, 0)
     assert choose_simplest([a, b], a, heavy).best == 1
     assert choose_simplest([a, b], a, 7 * heavy) == choose_simplest([a, b], a, heavy)
 
@@ -125,7 +125,7 @@ def test_segments_decide_between_methods_of_equal_loss():
             asked.append(number)
             return counts[number]
 
-        assert choose_simplest([base, a, b, far], base, None, count_segments=count) == Selection(chosen, 1, excluded)
+        assert choose_simplest([base, a, b, far], base, None, count_segments=count) == MethodSelection(chosen, 1, excluded)
         assert asked == [1, 2]  # neither the uncorrected scores nor a method that is far behind
     # On calibrated scores nothing is changed, whatever an audit finds.
     close = base - 1e-9 + noise
@@ -141,7 +141,7 @@ def test_reason_has_three_lines():
     best = candidate("MCGrad", 0.4211, 0.0, 0.0, segments=0)
 
     def explain(candidates, *selection, **more):
-        return explain_choice(candidates, Selection(*selection), 0.4302, "log loss", 5000, base_segments=14, **more)
+        return explain_choice(candidates, MethodSelection(*selection), 0.4302, "log loss", 5000, base_segments=14, **more)
 
     assert explain([none, platt, best], 1, 2) == (
         "chose Platt: log loss 0.4213, within a standard error (0.0004) of MCGrad's 0.4211, and simpler",
@@ -169,7 +169,7 @@ def test_reason_has_three_lines():
         "on 5,000 held-out rows: a gain below about 0.003 cannot be detected",
         "miscalibrated segments of these rows: 14",
     )
-    assert "left out" in explain_choice([none, platt], Selection(0, 0), 0.4302, "log loss", 5000)[2]
+    assert "left out" in explain_choice([none, platt], MethodSelection(0, 0), 0.4302, "log loss", 5000)[2]
 
 
 # ------------------------------------------------------------------ choices
@@ -261,13 +261,26 @@ def test_cross_fit_of_a_method_is_its_evaluation(task, monkeypatch):
     assert (fix.held_out_ is None) == (task != "binary")
 
 
+class NextClass(tu.MCGrad):
+    """Corrects the score of each class by the outcomes of the next one, and notes its stopping rules."""
+
+    rules = ()
+
+    def _fit_map(self, table, progress):
+        NextClass.rules = (*NextClass.rules, type(self.stopping).__name__)
+        return tu.Platt()._fit_map(replace(table, outcome=(table.outcome + 1) % 3), progress)
+
+
 def test_many_classes_need_a_trial(monkeypatch):
     data, y = _classes()
     monkeypatch.setattr(auto, "TRIAL_CLASSES", 3)
-    fix = tu.Auto(prediction=["a", "b", "c"], classes=[0, 1, 2]).fit(data, y)
+    methods = ["identity", "temperature", NextClass()]
+    fix = tu.Auto(prediction=["a", "b", "c"], classes=[0, 1, 2], methods=methods).fit(data, y)
     last = fix.choice_.candidates[-1]
-    assert (last.name, last.folds, last.note) == ("mcgrad", 1, "dropped after a trial on 1 of 5 folds")
+    assert (last.folds, last.note) == (1, "dropped after a trial on 1 of 5 folds")
+    assert NextClass.rules == ("Holdout",)
     assert last.behind > last.behind_error
+    assert fix.choice_.method == "temperature"
     monkeypatch.setattr(auto, "MAX_AUDITED_CLASSES", 2)
     fix = tu.Auto(prediction=["a", "b", "c"], classes=[0, 1, 2], methods=["identity", "temperature"]).fit(data, y)
     assert fix.choice_.lines[2] == "the audit of these rows was left out: too many classes"

@@ -41,7 +41,7 @@ def compare_losses(
     return LossDifference(mean, error, stopping.required_gain(CHOICE_ERRORS, error, rows, loss))
 
 
-class Selection(NamedTuple):
+class MethodSelection(NamedTuple):
     """The chosen method, the one of lowest loss, and those that an audit excluded for miscalibrated segments: indices."""
 
     chosen: int
@@ -57,7 +57,7 @@ def choose_simplest(
     *,
     kept: Sequence[bool] = (),
     count_segments: Callable[[int], int] | None = None,
-) -> Selection:
+) -> MethodSelection:
     """Choose a method from the losses of held-out rows, the simplest method first.
 
     A method corrects the scores, whose losses are ``base``, if its gain exceeds the tolerance of one standard error, or if
@@ -82,11 +82,11 @@ def choose_simplest(
     # A simpler method of lower loss is not worse, though its smaller standard error may separate it from the best.
     ties = [number for number in pool if any(number <= other and means[number] <= means[other] for other in near)]
     if len(ties) == 1 or not corrections or count_segments is None:
-        return Selection(ties[0], best)
+        return MethodSelection(ties[0], best)
     segments = {number: count_segments(number) for number in ties}
     fewest = min(segments.values())
     chosen = next(number for number in ties if segments[number] == fewest)
-    return Selection(chosen, best, tuple(number for number in ties if number < chosen))
+    return MethodSelection(chosen, best, tuple(number for number in ties if number < chosen))
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Choice:
 
 
 def explain_choice(
-    candidates: Sequence[Candidate], selection: Selection, before: float, measure: str, rows: int, *,
+    candidates: Sequence[Candidate], selection: MethodSelection, before: float, measure: str, rows: int, *,
     base_segments: int | None = None, cross_fit: bool = False,
 ) -> tuple[str, str, str]:  # fmt: skip
     """Return the reason of a choice in three lines: the choice, the held-out losses, and the audit of held-out rows.
@@ -198,7 +198,7 @@ def explain_choice(
     return f"chose {chosen.title}{_reason(candidates, selection, measure)}", second, third
 
 
-def _reason(candidates: Sequence[Candidate], selection: Selection, measure: str) -> str:
+def _reason(candidates: Sequence[Candidate], selection: MethodSelection, measure: str) -> str:
     """Return why a correction was chosen, to follow its name."""
     chosen, best = candidates[selection.chosen], candidates[selection.best]
     loss = f"{measure} {chosen.loss:.6g}"
