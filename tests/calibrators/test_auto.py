@@ -11,8 +11,8 @@ import pytest
 
 import trueup as tu
 from trueup.calibrators import auto
-from trueup.calibrators.auto import Candidate, choose_simplest, compare_losses, explain_choice
 from trueup.calibrators.base import FitResult
+from trueup.calibrators.choice import Candidate, MethodSelection, choose_simplest, compare_losses, explain_choice
 from trueup.calibrators.model import UnchangedMap
 from trueup.calibrators.stopping import CrossValidation, split_rows, task_loss
 from trueup.data.frame import read
@@ -62,80 +62,114 @@ def test_the_simplest_within_one_standard_error_is_chosen():
     assert found.tolerance == pytest.approx(0.095 / np.sqrt(39) * (1 + 10 / 39))
     # a - c alternates between 0.3 and -0.09: 0.105, more than 0.195 / sqrt(39) * 49 / 39 = 0.0392.
     assert compare_losses(a, c, None).tolerance == pytest.approx(0.0392, abs=1e-4)
-    assert choose_simplest([a, b, c], None) == (1, 2)
-    assert choose_simplest([b, a, c], None) == (0, 2)
-    assert choose_simplest([a, c], None) == (1, 1)
-    assert choose_simplest([c, b, a], None) == (0, 0)
+    # With base losses of 1 every method is a correction, and b loses 0.005 of a gain of 0.605.
+    base = np.ones(40)
+    assert choose_simplest([a, b, c], base, None) == MethodSelection(1, 2)
+    assert choose_simplest([b, a, c], base, None) == MethodSelection(0, 2)
+    assert choose_simplest([a, c], base, None) == MethodSelection(1, 1)
+    assert choose_simplest([c, b, a], base, None) == MethodSelection(0, 0)
 
 
 def test_simpler_method_is_chosen_if_no_other_is_better():
     same = np.linspace(0.1, 0.9, 50)
-    assert choose_simplest([same, same.copy(), same.copy()], None) == (0, 0)
-    assert choose_simplest([same, same * (1 - 1e-9)], None) == (0, 1)  # negligible
+    assert choose_simplest([same, same.copy(), same.copy()], same, None) == MethodSelection(0, 0)
+    assert choose_simplest([same, same * (1 - 1e-9)], same, None) == MethodSelection(0, 1)  # negligible
 
 
 def test_large_standard_errors_do_not_excuse_a_worse_method():
-    # Two rows put the wild method 0.04 behind, with an error as large. The first is 0.03 behind with certainty, but better.
+    # Two rows put the wild method 0.04 behind, with an error as large: it loses a third of the gain of 0.1.
     best, first = np.full(1000, 0.3), np.full(1000, 0.3) + np.array([0.02, 0.04] * 500)
-    wild = best.copy()
+    wild, base = best.copy(), np.full(1000, 0.4) + np.array([0.001, -0.001] * 500)
     wild[[3, 500]] = 20.0
     behind, first_behind = compare_losses(wild, best, None), compare_losses(first, best, None)
     assert behind.mean < behind.tolerance
     assert first_behind.mean > first_behind.tolerance
-    assert np.mean(wild) > np.mean(first)
-    assert choose_simplest([first, wild, best], None) == (2, 2)
-    assert choose_simplest([wild, first, best], None) == (0, 2)
+    assert choose_simplest([wild, first, best], base, None) == MethodSelection(2, 2)
+
+
+def test_simpler_method_of_lower_loss_is_preferred_to_one_with_larger_errors():
+    # The first is 0.01 behind with certainty; the second 0.011, within its error.
+    best = np.full(400, 0.3)
+    first, noisy = best + 0.01 + np.array([0.001, -0.001] * 200), best + 0.011 + np.array([1.0, -1.0] * 200)
+    assert choose_simplest([first, noisy, best], np.full(400, 0.6), None) == MethodSelection(0, 2)
+    assert choose_simplest([first, best], np.full(400, 0.6), None) == MethodSelection(1, 1)
 
 
 def test_gain_of_a_single_row_is_no_evidence():
     base = np.full(200, 0.4)
     one, many = base.copy(), base - 0.01 * np.array([1, 3] * 100)
     one[7] = 0.0
-    assert choose_simplest([base, one], None)[0] == 0
-    assert choose_simplest([base, many], None)[0] == 1
+    assert choose_simplest([base, one], base, None).chosen == 0
+    assert choose_simplest([base, many], base, None).chosen == 1
+    # The stopping rule of the method itself, which required more, kept the correction.
+    assert choose_simplest([base, one], base, None, kept=[False, True]).chosen == 1
 
 
 def test_weights_change_the_choice():
     # Unweighted the second is worse by 0.1 on average; the rows where it is better weigh ten times as much.
     a, b = np.full(60, 0.5), np.array([0.4, 0.7] * 30)
     heavy = np.array([10.0, 1.0] * 30)
-    assert choose_simplest([a, b], None) == (0, 0)
-    assert choose_simplest([a, b], heavy)[1] == 1
-    assert choose_simplest([a, b], 7 * heavy) == choose_simplest([a, b], heavy)
+    assert choose_simplest([a, b], a, None) == MethodSelection(0, 0)
+    assert choose_simplest([a, b], a, heavy).best == 1
+    assert choose_simplest([a, b], a, 7 * heavy) == choose_simplest([a, b], a, heavy)
 
 
-def test_sentences_name_the_choice_and_the_reason():
-    def candidate(title, loss, behind, error, *, chosen=False):
-        return Candidate(title.lower(), title, loss, 0.0, 0.0, behind, error, 5, chosen)
+def test_segments_decide_between_methods_of_equal_loss():
+    noise = np.array([0.1, -0.1] * 100)
+    base, a, b = np.full(200, 0.7), 0.5 + noise, 0.501 - noise
+    far = np.full(200, 0.6) + noise / 10
+    for counts, chosen, excluded in (([9, 5, 5, 0], 1, ()), ([9, 5, 1, 0], 2, (1,)), ([9, 1, 5, 0], 1, ())):
+        asked = []
 
-    none = candidate("identity", 0.4302, 0.0091, 0.0011)
-    platt, best = candidate("Platt", 0.4213, 0.0002, 0.0004), candidate("MCGrad", 0.4211, 0.0, 0.0)
-    gained = replace(best, gain=0.002, gain_error=0.001, chosen=True)
-    platt = replace(platt, gain=0.0089, gain_error=0.003)
-    assert explain_choice([none, replace(platt, chosen=True), best], 2, 0.4302, "log loss") == (
-        "chose Platt: its cross-validated log loss 0.4213 is within one standard error (0.0004) of the best, "
-        "MCGrad's 0.4211, and it is simpler; that of the uncorrected scores is 0.4302 (a gain of 0.0089, 0.0087 shrunken for "
-        "selection)"
+        def count(number, counts=counts, asked=asked):
+            asked.append(number)
+            return counts[number]
+
+        assert choose_simplest([base, a, b, far], base, None, count_segments=count) == MethodSelection(chosen, 1, excluded)
+        assert asked == [1, 2]  # neither the uncorrected scores nor a method that is far behind
+    # On calibrated scores nothing is changed, whatever an audit finds.
+    close = base - 1e-9 + noise
+    assert choose_simplest([base, close], base, None, count_segments=[1, 0].__getitem__).chosen == 0
+
+
+def test_reason_has_three_lines():
+    def candidate(title, loss, behind, error, **more):
+        return Candidate(title.lower(), title, loss, 0.4302 - loss, 0.003, behind, error, 5, chosen=False, **more)
+
+    none = replace(candidate("identity", 0.4302, 0.0091, 0.0011), gain=0.0, gain_error=0.0)
+    platt = candidate("Platt", 0.4213, 0.0002, 0.0004, segments=12)
+    best = candidate("MCGrad", 0.4211, 0.0, 0.0, segments=0)
+
+    def explain(candidates, *selection, **more):
+        return explain_choice(candidates, MethodSelection(*selection), 0.4302, "log loss", 5000, base_segments=14, **more)
+
+    assert explain([none, platt, best], 1, 2) == (
+        "chose Platt: log loss 0.4213, within a standard error (0.0004) of MCGrad's 0.4211, and simpler",
+        "on 5,000 held-out rows: log loss 0.4302 -> 0.4213, a gain of 0.0089 (0.0087 shrunken)",
+        "miscalibrated segments of these rows: 14 before, 12 after",
     )
-    assert explain_choice([none, gained], 1, 0.4302, "log loss") == (
-        "chose MCGrad: its cross-validated log loss 0.4211 is significantly lower than that of any simpler method; "
-        "that of the uncorrected scores is 0.4302 (a gain of 0.002, 0.00148 shrunken for selection)"
+    first, _, last = explain([none, platt, best], 2, 2, (1,), cross_fit=True)
+    assert first == "chose MCGrad: Platt is as good in log loss, but leaves 12 segments miscalibrated (MCGrad: 0)"
+    assert last == "miscalibrated segments of these rows: 14 before, 0 after (cannot show a cross-fit's own errors)"
+    assert (
+        explain([none, best], 1, 1)[0]
+        == "chose MCGrad: log loss 0.4211, significantly lower than that of any simpler method"
     )
-    near = replace(none, behind=0.0003, behind_error=0.0004, chosen=True)
-    assert explain_choice([near, best], 1, 0.4302, "squared error") == (
-        "no correction is needed: no method lowers the cross-validated squared error (0.4302) by more than its standard error"
+    assert (
+        explain([none, platt, best], 2, 2)[0]
+        == "chose MCGrad: log loss 0.4211, the lowest; no simpler method has 90% of its gain"
     )
-    few = replace(near, behind=0.0005)
-    assert explain_choice([few, best], 1, 0.4302, "log loss").endswith(
-        "(0.4302) significantly: a few rows dominate the gain"
+    assert explain([none, replace(platt, behind=0.0005), best], 1, 2)[0].endswith(
+        "within noise of MCGrad's 0.4211, and simpler"
     )
-    few = replace(platt, behind=0.0005, chosen=True)
-    assert "is within the noise of a few dominant rows of the best, MCGrad's 0.4211" in explain_choice(
-        [none, few, best], 2, 0.4302, "log loss"
+    assert explain([platt], 0, 0)[0] == "chose Platt, the only method to choose from: log loss 0.4213"
+    assert explain([best, platt], 0, 0)[0] == "chose MCGrad: log loss 0.4211, the lowest, and it is the simplest"
+    assert explain([none, platt], 0, 0) == (
+        "no correction is needed: no method lowers the log loss (0.4302) significantly",
+        "on 5,000 held-out rows: a gain below about 0.003 cannot be detected",
+        "miscalibrated segments of these rows: 14",
     )
-    assert "Platt, the only method to choose from: " in explain_choice([replace(platt, chosen=True)], 0, 0.4302, "log loss")
-    first = replace(best, chosen=True)
-    assert "0.4211 is the lowest, and it is the simplest;" in explain_choice([first, platt], 0, 0.4302, "log loss")
+    assert "left out" in explain_choice([none, platt], MethodSelection(0, 0), 0.4302, "log loss", 5000)[2]
 
 
 # ------------------------------------------------------------------ choices
@@ -157,19 +191,24 @@ def test_slope_errors_choose_temperature_or_platt():
     assert found["temperature"] > found["platt"]
     found = _chosen("line", 12, methods=CURVES)
     assert found["platt"] >= 10
-    found = _chosen("steep", 1)
-    assert found["temperature"] + found["platt"] == 1
+    # MCGrad has the lowest loss of a search on its side: it, or a curve closer to it, is chosen more often.
+    found = _chosen("steep", 4)
+    assert found["temperature"] + found["platt"] >= 2
 
 
 def test_segment_errors_choose_trees():
     # The planted shifts lower the log loss by 0.06 and more, a dozen standard errors; no curve of the score can.
-    found = _chosen("segments", 1, 1200)
-    assert found["depthtwo"] + found["mcgrad"] == 1
+    fix = _fit(_rows("segments", 0, 1200))
+    assert fix.choice_.method == "mcgrad"
+    before, after = fix.choice_.candidates[0].segments, fix.choice_.candidates[-1].segments
+    assert before > after == 0
+    audit = tu.audit(_rows("segments", 0, 1200), outcome="y", prediction="p", by=["country", "age"])
+    assert before == audit.rejected
 
 
 def test_default_methods_of_regression():
     fix = _fit(_real(1.0), task="regression", folds=3)
-    assert [one.name for one in fix.choice_.candidates] == ["identity", "platt", "isotonic", "depthtwo", "mcgrad"]
+    assert [one.name for one in fix.choice_.candidates] == ["identity", "platt", "isotonic", "mcgrad"]
     assert fix.choice_.method == "identity"
     assert fix.choice_.measure == "squared error"
     fix = _fit(_real(0.6), task="regression", folds=3)
@@ -178,11 +217,7 @@ def test_default_methods_of_regression():
 
 
 def test_default_methods_of_several_classes():
-    random = np.random.default_rng(1)
-    F = random.normal(size=(600, 3)) * 2
-    P = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True)
-    y = np.argmax(0.4 * F + random.gumbel(size=F.shape), axis=1)
-    data = {"a": P[:, 0], "b": P[:, 1], "c": P[:, 2], "age": random.uniform(18, 80, 600)}
+    data, y = _classes()
     fix = tu.Auto(prediction=["a", "b", "c"], classes=[0, 1, 2], folds=2).fit(data, y)
     assert [one.name for one in fix.choice_.candidates] == [
         "identity",
@@ -194,6 +229,76 @@ def test_default_methods_of_several_classes():
     ]
     assert fix.choice_.method == "temperature"
     assert fix.predict({name: data[name] for name in "abc"}).shape == (600, 3)
+
+
+def _classes(n=600):
+    """Make three class scores that are too steep, with classes drawn from the right ones."""
+    random = np.random.default_rng(1)
+    F = random.normal(size=(n, 3)) * 2
+    P = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True)
+    y = np.argmax(0.4 * F + random.gumbel(size=F.shape), axis=1)
+    return {"a": P[:, 0], "b": P[:, 1], "c": P[:, 2], "age": random.uniform(18, 80, n)}, y
+
+
+@pytest.mark.parametrize("task", ["binary", "regression", "multiclass"])
+def test_cross_fit_of_a_method_is_its_evaluation(task, monkeypatch):
+    data = _rows("segments", 0, 1200) if task == "binary" else _real(0.6)
+    roles, y = {"prediction": "p", "threads": 1}, data["y"]
+    if task == "multiclass":
+        data, y = _classes()
+        roles |= {"prediction": ["a", "b", "c"], "classes": [0, 1, 2]}
+    if task == "regression":
+        roles["task"] = "regression"
+    data = {name: column for name, column in data.items() if name != "y"}
+    alone, fits = tu.MCGrad(**roles).fit(data, y), []
+    own = tu.MCGrad._fit_map
+    monkeypatch.setattr(tu.MCGrad, "_fit_map", lambda self, *rows: fits.append(1) or own(self, *rows))
+    fix = tu.Auto(**roles, methods=["identity", "mcgrad"]).fit(data, y)
+    assert len(fits) == 1
+    assert alone.history_.chosen > 0
+    assert fix.choice_.candidates[1].loss == pytest.approx(alone.history_.loss_after, rel=1e-6)
+    assert np.array_equal(fix.predict(data), alone.predict(data))
+    assert (fix.held_out_ is None) == (task != "binary")
+
+
+class NextClass(tu.MCGrad):
+    """Corrects the score of each class by the outcomes of the next one, and notes its stopping rules."""
+
+    rules = ()
+
+    def _fit_map(self, table, progress):
+        NextClass.rules = (*NextClass.rules, type(self.stopping).__name__)
+        return tu.Platt()._fit_map(replace(table, outcome=(table.outcome + 1) % 3), progress)
+
+
+def test_many_classes_need_a_trial(monkeypatch):
+    data, y = _classes()
+    monkeypatch.setattr(auto, "TRIAL_CLASSES", 3)
+    methods = ["identity", "temperature", NextClass()]
+    fix = tu.Auto(prediction=["a", "b", "c"], classes=[0, 1, 2], methods=methods).fit(data, y)
+    last = fix.choice_.candidates[-1]
+    assert (last.folds, last.note) == (1, "dropped after a trial on 1 of 5 folds")
+    assert NextClass.rules == ("Holdout",)
+    assert last.behind > last.behind_error
+    assert fix.choice_.method == "temperature"
+    monkeypatch.setattr(auto, "MAX_AUDITED_CLASSES", 2)
+    fix = tu.Auto(prediction=["a", "b", "c"], classes=[0, 1, 2], methods=["identity", "temperature"]).fit(data, y)
+    assert fix.choice_.lines[2] == "the audit of these rows was left out: too many classes"
+
+
+def test_order_of_rows_does_not_matter():
+    data = _rows("segments", 1, 800) | {"who": np.arange(800) // 4}
+    order = np.random.default_rng(0).permutation(800)
+    shuffled = {name: column[order] for name, column in data.items()}
+    fixes = [
+        tu.Auto("p", ["country", "age"], threads=1).fit(rows, "y", sample_weight=1.0 + rows["age"] % 3, cluster="who")
+        for rows in (data, shuffled)
+    ]
+    first, second = (fix.choice_ for fix in fixes)
+    assert first.method == second.method
+    assert [c.segments for c in first.candidates] == [c.segments for c in second.candidates]
+    assert [c.loss for c in first.candidates] == pytest.approx([c.loss for c in second.candidates], rel=1e-9)
+    assert fixes[1].predict(shuffled) == pytest.approx(fixes[0].predict(data)[order], rel=1e-9)
 
 
 def test_order_of_methods_is_order_of_simplicity():
@@ -302,12 +407,12 @@ def test_hopeless_methods_are_dropped():
     data = _rows("line")
     ReversedOutcomes.fits = 0
     fix = _fit(data, ["identity", "platt", ReversedOutcomes()])
-    assert ReversedOutcomes.fits == 2
+    assert ReversedOutcomes.fits == 3  # to all rows, without held-out scores, and to two folds
     last = fix.choice_.candidates[2]
     assert (last.folds, last.chosen, fix.choice_.candidates[0].folds) == (2, False, 5)
-    assert last.loss == pytest.approx(fix.choice_.candidates[0].loss - last.gain)
+    assert last.loss == pytest.approx(fix.choice_.candidates[1].loss + last.behind)
     assert last.behind > 3 * last.behind_error
-    assert "2 of 5 folds" in repr(fix.choice_).splitlines()[-1]
+    assert repr(fix.choice_).splitlines()[-1].endswith("dropped after 2 of 5 folds")
     assert fix.choice_.method == "platt"
 
 
@@ -327,7 +432,7 @@ def test_too_few_rows_choose_the_simplest_method():
     assert fix.choice_.method == "identity"
     assert fix.choice_.sentence == "11 rows are too few to choose: scores are left unchanged"
     assert fix.choice_.candidates == ()
-    assert repr(fix.choice_) == f"Choice: {fix.choice_.sentence}"
+    assert repr(fix.choice_) == fix.choice_.sentence
     loss = task_loss("binary")
     assert fix.history_.loss_after == pytest.approx(np.mean(loss.per_row(data["y"], loss.apply_link(data["p"]))))
     fix = _fit(data, ["platt", "isotonic"])
@@ -428,7 +533,9 @@ def test_choice_repr_and_exports(frame):
     lines = repr(choice).splitlines()
     assert max(map(len, lines)) <= 100
     assert [line.split()[0] for line in lines[-5:]] == ["identity", "temperature", "->", "beta", "isotonic"]
-    assert lines[0].startswith("Choice: chose Platt: its cross-validated log loss ")
+    assert lines[:3] == list(choice.lines)
+    assert lines[0].startswith("chose Platt: log loss ")
+    assert all(line in choice._repr_html_().replace("&gt;", ">").replace("&#x27;", "'") for line in choice.lines)
     assert json.loads(json.dumps(choice.to_dict())) == choice.to_dict()
     assert choice.to_dict()["candidates"][2]["chosen"] is True
     table = choice.to_frame(like=frame({"a": [1]}))
@@ -444,8 +551,8 @@ def test_choice_is_deterministic():
     assert first != other
 
 
-def test_progress_counts_the_fits():
+def test_progress_counts_the_methods():
     seen = []
     table = read(_rows("line"), outcome="y", prediction="p")
     tu.Auto("p", methods=CURVES, folds=3).fit_table(table, lambda *found: seen.append(found))
-    assert seen == [(done, 15) for done in range(1, 16)]
+    assert seen == [(done, 5) for done in range(1, 6)]

@@ -118,7 +118,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         schema = table.schema if table.cluster is None else replace(table.schema, cluster=None)  # not needed to predict
         self.model_ = Model(schema, fitted, result.history, explanation, about)
         self.history_ = result.history
-        held = result.held_out
+        held = result.held_out if table.schema.task == "binary" else None
         self.held_out_ = None if held is None else held.scored
         if self.held_out_ is not None and result.history.is_cross_fit:
             remember_cross_fitted(self.held_out_.p)

@@ -630,10 +630,8 @@ class HeldOut(NamedTuple):
         return self.rows if table.kept is None else table.kept[self.rows]
 
 
-def collect_held_out(table: Table, rows: IntArray, scores: FloatArray) -> HeldOut | None:
-    """Return the held-out ``rows`` in the order of the table, with out-of-sample ``scores``; None if not a binary task."""
-    if table.schema.task != "binary":
-        return None
+def collect_held_out(table: Table, rows: IntArray, scores: FloatArray) -> HeldOut:
+    """Return the held-out ``rows`` in the order of the table, with their out-of-sample ``scores``."""
     order = np.argsort(rows, kind="stable")
     rows = rows[order]
     weight = np.ones(len(rows)) if table.weight is None else table.weight[rows]

@@ -347,7 +347,6 @@ def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:
     if isinstance(model.map, PatchMap) and model.map.patches:
         parts += ["", "patches, in order:", patches_table(model.map.patch_list, MAX_SHOWN)]
     if getattr(calibrator, "choice_", None) is not None:
-        lines = repr(calibrator.choice_).splitlines()
-        start = next((index for index, line in enumerate(lines) if line.split()[:1] == ["method"]), len(lines))
-        parts += ["", *lines[start:]]  # the sentence above the table is the reason, printed above
+        choice = calibrator.choice_
+        parts += ["", *choice.lines[1:], *choice.table_lines()]  # the first line is the reason, printed above
     return parts

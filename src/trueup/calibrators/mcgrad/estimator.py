@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from scipy.special import expit
+import numpy as np
+from scipy.special import expit, softmax
 
 from trueup._validate import MAX_INTEGER, check_integer, check_number
 from trueup.calibrators import stopping
@@ -22,6 +23,7 @@ from trueup.learners.lightgbm import GrowthParameters, check_other_parameters
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from trueup._types import FloatArray
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Schema, Table
 
@@ -189,12 +191,11 @@ class MCGrad(SegmentCalibrator):
             given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
         )  # fmt: skip
         evaluated, rounds = grower.evaluated_rows, grower.rounds
-        keeps_scores = self.stopping is not None and table.schema.task == "binary"
         choice = stopping.choose_rounds(
             grower.losses(),
             None if rows.weight is None else rows.weight[evaluated],
             patience=self._max_rounds() if self.stopping is None else self.stopping.patience,
-            on_improvement=grower.keep_best if keeps_scores else None,
+            on_improvement=None if self.stopping is None else grower.keep_best,
             cluster=stopping.cluster_numbers(rows, evaluated),
             is_line=lambda number: rounds[number - 1].is_line,
             errors=stopping.SEARCH_ERRORS,
@@ -204,7 +205,7 @@ class MCGrad(SegmentCalibrator):
         del grower  # and its memory, before the model is applied
         held_out = None
         if self.stopping is not None:
-            scores = rows.prediction[evaluated] if best is None else expit(best[:, 0])
+            scores = rows.prediction[evaluated] if best is None else _invert_link(best, task_loss(table.schema.task).link)
             held_out = stopping.collect_held_out(rows, evaluated, scores)
         return FitResult(cascade, history, held_out=held_out, on_success=checkpoint.done if checkpoint else None)
 
@@ -352,3 +353,10 @@ def check_growth(calibrator: Any) -> None:
 def _averaged_rate(leaves: int) -> float:
     """Return the learning rate of trees whose models are averaged."""
     return next((rate for size, rate in reversed(LEAVES.items()) if leaves >= size), TABLE_RATE)
+
+
+def _invert_link(F: FloatArray, link: str) -> FloatArray:
+    """Return predictions, (n,), or (n, k) for k classes, of scores on the scale of a link."""
+    if link == "softmax":
+        return np.asarray(softmax(F, axis=1))
+    return np.asarray(expit(F[:, 0]) if link == "logit" else F[:, 0])
