@@ -165,5 +165,9 @@ class LeakageWarning(TrueupWarning):
     """A column predicts the outcome almost perfectly, unlike the prediction: it may be known only after the outcome."""
 
 
+class DroppedColumnWarning(TrueupWarning):
+    """A correction uses columns that the predictions of its base estimator do not depend on."""
+
+
 class ScoreColumnWarning(TrueupWarning):
     """A column that was not named looks like another score of the same outcome, and is used as any other column."""

@@ -134,7 +134,7 @@ def _read(blobs: dict[str, bytes]) -> Model:
     schema = _read_schema(manifest["schema"])
     history, explanation = _read_history(manifest["history"], schema), Explanation.from_dict(manifest["explanation"])
     record = FitRecord(**manifest["about"])
-    check_fields(record, explanation, *explanation.corrections)
+    check_fields(record, explanation, *explanation.corrections, *explanation.excluded)
     require(record.rows >= 0 and isinstance(record.parameters, dict), "the record of the fit is invalid")
     entry = manifest["map"]
     kind = entry["kind"]

@@ -14,15 +14,15 @@ from sklearn.base import BaseEstimator
 
 from trueup._validate import check_choice
 from trueup.calibrators import stopping
-from trueup.calibrators.explain import Explanation, RowExplanation, find_corrections
+from trueup.calibrators.explain import Explanation, RowExplanation, find_corrections, report_excluded
 from trueup.calibrators.model import FitRecord, Map, Model
 from trueup.calibrators.stopping import CrossValidation, HeldOut, History, Holdout, Split, Stopping, Validation, task_loss
 from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
 from trueup.data.clusters import warn_of_shared_features
-from trueup.data.columns import engine_of
+from trueup.data.columns import as_tuple, engine_of
 from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.data.table import remember_cross_fitted
-from trueup.errors import ArgumentError, NotFittedError
+from trueup.errors import ArgumentError, ColumnError, NotFittedError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class FitResult(NamedTuple):
 class Calibrator(BaseEstimator):  # type: ignore[misc]
     """Base class of all calibrators; a subclass defines its parameters and ``_fit_map``.
 
-    The parameters ``prediction``, ``features``, ``task``, ``categorical``, ``classes`` and ``unlabelled`` have the same
-    meaning in all calibrators; see `trueup.MCGrad`.
+    The parameters ``prediction``, ``features``, ``exclude``, ``task``, ``categorical``, ``classes`` and ``unlabelled`` have
+    the same meaning in all calibrators; see `trueup.MCGrad`.
     """
 
     prediction: Any
@@ -59,6 +59,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     # Defaults of calibrators that read the prediction alone, hold out no rows, and are deterministic.
     features: Any = ()
     categorical: Any = ()
+    exclude: Any = ()
     stopping: Stopping = None
     random_state: int = 0
     threads: int | None = None
@@ -89,6 +90,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         roles = {
             "outcome": y, "prediction": self._prediction_role(), "weight": sample_weight, "features": self.features,
             "task": self._task(), "categorical": self.categorical, "unlabelled": self.unlabelled, "classes": self.classes,
+            "exclude": self.exclude,
         }  # fmt: skip
         if self._check_engine(X) is None:
             return self.fit_table(read(X, cluster=cluster, check_columns=True, **roles))
@@ -98,6 +100,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
         """Fit on a Table, as `fit` does on a frame; ``progress(done, most)`` may be called with the number of steps."""
+        names = {feature.name for feature in table.schema.features}
+        if used := [str(name) for name in as_tuple(self.exclude) if str(name) in names]:
+            raise ColumnError(f"column {used[0]!r} is a feature of the table and in exclude", "read the table without it")
         if table.cluster is None:
             warn_of_shared_features(table, stacklevel=4)
         result = self._fit_map(table, progress)
@@ -114,6 +119,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         if after is None and fitted.changes:
             after = fitted.apply_table(table, Workers(self.threads))
         explanation = Explanation((), len(table), 0.0, 0.0) if after is None else self._explain_change(table, fitted, after)
+        if table.excluded and table.outcome is not None:
+            before = self._base_scores(table, fitted)
+            reported = report_excluded(table, before, before if after is None else after)
+            explanation = replace(explanation, excluded=reported)
         schema = table.schema if table.cluster is None else replace(table.schema, cluster=None)  # not needed to predict
         self.model_ = Model(schema, fitted, result.history, explanation, about)
         self.history_ = result.history
@@ -254,6 +263,7 @@ class FeatureCalibrator(Calibrator):
     prediction: Any = None
     features: Any = None
     _: KW_ONLY
+    exclude: Any = ()
     task: str = "auto"
     categorical: Any = ()
     unlabelled: str = "error"

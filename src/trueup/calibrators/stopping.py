@@ -611,7 +611,7 @@ def append_rows(table: Table, more: Table) -> Table:
         ])  # fmt: skip
     return replace(
         table, columns=columns, prediction=np.concatenate([table.prediction, more.prediction]),
-        outcome=np.concatenate([table.y, more.y]), weight=weight, kept=None, cluster=cluster,
+        outcome=np.concatenate([table.y, more.y]), weight=weight, kept=None, cluster=cluster, excluded={},
     )  # fmt: skip
 
 

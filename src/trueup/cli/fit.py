@@ -187,6 +187,7 @@ def make_calibrator(arguments: argparse.Namespace, schema: Schema, validation: A
         "prediction": list(schema.prediction) if len(schema.prediction) > 1 else schema.prediction[0],
         "features": names,
         "by": names,
+        "exclude": io.split_names(arguments.exclude or []),
         "task": arguments.task,
         "unlabelled": arguments.unlabelled,
         "categorical": [name for name in io.split_names(arguments.categorical or []) if name in names],

@@ -76,7 +76,9 @@ class InputRows:
     def _find_roles(self, features: Sequence[str] | None, role: str) -> dict[str, Any]:
         """Return columns by role, without the prediction (features as "by"), and settings; ``role`` is for messages."""
         arguments = self._arguments
+        excluded = {"exclude": self.find_all(arguments.exclude, "excluded column")} if hasattr(arguments, "exclude") else {}
         return {
+            **excluded,
             "outcome": self.find(arguments.outcome, "outcome"),
             "weight": self.find_optional(arguments.weight, "weight"),
             "cluster": self.find_optional(getattr(arguments, "cluster", None), "cluster"),
@@ -114,7 +116,8 @@ class InputRows:
         taken = [roles["outcome"], *predictions, roles["weight"], roles["cluster"], exposure]
         if by is not None:
             roles["categorical"] = [name for name in roles["categorical"] if name in {*taken, *by}]
-        needed, check = None if by is None else [*taken, *by], roles["cluster"] is None
+        excluded = roles.get("exclude", [])
+        needed, check = None if by is None else [*taken, *by, *excluded], roles["cluster"] is None
         data = self.read(needed, roles["categorical"], roles["outcome"], identifiers=check)
 
         def make_table(prediction: list[str], weight: str | None = None) -> Table:

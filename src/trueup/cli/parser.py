@@ -82,6 +82,10 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     ),
     "--fix": option("the model between both scores; the page shows its corrections", "MODEL"),
     "--features": option("feature columns (default: all without a role)", "A,B,C", **LIST),
+    "--exclude": option(
+        "columns that the correction must not use, such as protected attributes; explain reports its effect on them", "A,B",
+        **LIST,
+    ),
     # segments
     "--by": option("columns that form segments", "A,B,C", **LIST),
     "--depth": option("how many columns a segment combines", "N", type=int),
@@ -299,7 +303,7 @@ examples:
             "columns": (
                 OUTCOME, PREDICTION, "--positive", "--classes", "--weight",
                 Use("--cluster", "held-out rows are whole clusters"), "--task", "--unlabelled", "--features",
-                "--categorical",
+                "--exclude", "--categorical",
             ),
             "method": (
                 "--method",
