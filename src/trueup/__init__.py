@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
+    from trueup.calibrators.prior.estimator import PriorCorrection
     from trueup.calibrators.stopping import CrossValidation, Holdout, Validation
     from trueup.calibrators.wrapper import CalibratedClassifier, CalibratedRegressor
     from trueup.data.scan import scan
@@ -50,6 +51,7 @@ __all__ = [
     "Model",
     "Multiaccuracy",
     "Platt",
+    "PriorCorrection",
     "Temperature",
     "Validation",
     "audit",
@@ -78,6 +80,7 @@ _MODULES = {
     "calibrators.mcgrad.estimator": ("MCGrad",),
     "calibrators.model": ("Model",),
     "calibrators.patches.estimators": ("HKRR", "Multiaccuracy"),
+    "calibrators.prior.estimator": ("PriorCorrection",),
     "calibrators.stopping": ("CrossValidation", "Holdout", "Validation"),
     "calibrators.wrapper": ("CalibratedClassifier", "CalibratedRegressor"),
     "data.scan": ("scan",),

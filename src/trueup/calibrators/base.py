@@ -7,7 +7,7 @@ import inspect
 from abc import abstractmethod
 from dataclasses import KW_ONLY, asdict, dataclass, is_dataclass, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -52,6 +52,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     the same meaning in all calibrators; see `trueup.MCGrad`.
     """
 
+    needs_outcome: ClassVar[bool] = True  # whether `fit` raises without an outcome
     prediction: Any
     task: str
     classes: Any
@@ -85,7 +86,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
-        if y is None:
+        if y is None and self.needs_outcome:
             raise ArgumentError("fit needs the outcome", hint='name its column, as fit(frame, "clicked")', parameter="y")
         roles = {
             "outcome": y, "prediction": self._prediction_role(), "weight": sample_weight, "features": self.features,
@@ -103,7 +104,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         names = {feature.name for feature in table.schema.features}
         if used := [str(name) for name in as_tuple(self.exclude) if str(name) in names]:
             raise ColumnError(f"column {used[0]!r} is a feature of the table and in exclude", "read the table without it")
-        if table.cluster is None:
+        if table.cluster is None and table.outcome is not None:
             warn_of_shared_features(table, stacklevel=4)
         result = self._fit_map(table, progress)
         self._set_model(table, result, len(table))
