@@ -339,7 +339,9 @@ def test_sparse_matrices_reach_the_features_or_are_refused():
     all_columns = tu.CalibratedClassifier(calibrator=cheap()).fit(S, y)
     assert len(all_columns.calibrator_.model_.schema.features) == X.shape[1]
     wide = sparse.hstack([S, sparse.csr_array((400, 100))]).tocsr()
-    with pytest.raises(ArgumentError, match=r"X is a sparse matrix of \d+ columns.*\n.*features=\[\] corrects by the score"):
+    with pytest.raises(
+        ArgumentError, match=r"X is a sparse matrix of \d+ columns.*\n.*features=\[\] corrects by the score"
+    ):
         tu.CalibratedClassifier(calibrator=cheap()).fit(wide, y)
     for model in (tu.CalibratedClassifier(calibrator=cheap(), features=[]), tu.CalibratedClassifier(calibrator=tu.Platt())):
         assert model.fit(wide, y).calibrator_.model_.schema.features == ()

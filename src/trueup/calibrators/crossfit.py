@@ -288,7 +288,10 @@ def choose_columns(
 
 
 def find_dropped_columns(
-    X: Any, columns: CalibratorColumns, predict: Callable[[Any], FloatArray], correct: Callable[[Any, FloatArray], FloatArray]
+    X: Any,
+    columns: CalibratorColumns,
+    predict: Callable[[Any], FloatArray],
+    correct: Callable[[Any, FloatArray], FloatArray],
 ) -> list[str]:
     """Return the columns that a correction depends on and the base estimator does not, such as those its pipeline drops.
 
@@ -308,7 +311,9 @@ def find_dropped_columns(
             continue
         few = np.arange(min(BASE_ROWS, len(drawn)))
         # Sums over other numbers of rows may differ in the last bits.
-        if all(np.allclose(predict(take_rows(permuted, some)), scores[some], **SAME) for some in (few, np.arange(len(drawn)))):
+        if all(
+            np.allclose(predict(take_rows(permuted, some)), scores[some], **SAME) for some in (few, np.arange(len(drawn)))
+        ):
             dropped.append(name)
     return dropped
 

@@ -240,7 +240,9 @@ def _parse_prevalence(text: str | None) -> float | str | None:
     try:
         return text if text in (None, "estimate") else float(text)
     except ValueError:
-        raise ArgumentError(f'--prevalence must be a number or "estimate"; got {text!r}', "write --prevalence 0.03") from None
+        raise ArgumentError(
+            f'--prevalence must be a number or "estimate"; got {text!r}', "write --prevalence 0.03"
+        ) from None
 
 
 def _read_labelled(arguments: argparse.Namespace, schema: Schema) -> Any:

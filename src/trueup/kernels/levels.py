@@ -118,7 +118,7 @@ def _best_split(
 def _grow_one(
     rows: IntArray, spare: IntArray, codes: UInt16Array, counts: IntArray, categorical: UInt8Array, target: FloatArray,
     weight: FloatArray, least: float, l2: float, mass: FloatArray, total: FloatArray, feature: Int32Array, cut: Int32Array,
-    side: UInt8Array, value: FloatArray,
+    side: UInt8Array, value: FloatArray, cover: FloatArray,
 ) -> None:  # fmt: skip
     """Grow the tree of one level on its ``rows``, which are reordered; see `grow_levels`. spare to total are scratch."""
     nodes = len(value)
@@ -137,7 +137,7 @@ def _grow_one(
             Q += w * t * t
         if W + l2 <= 0.0:
             continue
-        value[k] = S / (W + l2)
+        value[k], cover[k] = S / (W + l2), W
         if 2 * k + 2 >= nodes or Q <= 0.0 or len(own) == 1:  # one row cannot be split
             continue
         floor = S * S / (W + l2) + LEAST * Q
@@ -153,9 +153,9 @@ def _grow_one(
 def grow_levels(
     levels: IntArray, order: IntArray, starts: IntArray, codes: UInt16Array, counts: IntArray, categorical: UInt8Array,
     target: FloatArray, weight: FloatArray, least: float, l2: float, feature: Int32Array, cut: Int32Array,
-    side: UInt8Array, value: FloatArray,
+    side: UInt8Array, value: FloatArray, cover: FloatArray,
 ) -> None:  # fmt: skip
-    """Grow the trees of the given ``levels`` and write their rows of feature, cut, side and value, shape (levels, nodes).
+    """Grow the trees of the given ``levels`` and write their rows of feature, cut, side, value and cover, (levels, nodes).
 
     ``order`` (reordered here) and ``starts`` are from `order_by_level`; ``codes`` (features, rows) are bins, ``counts``
     their numbers. ``least`` is the smallest weight of a leaf, ``l2`` the ridge penalty; ``side`` is 1 if missing goes left.
@@ -171,7 +171,7 @@ def grow_levels(
     for v in levels:
         _grow_one(
             order[starts[v] : starts[v + 1]], spare, codes, counts, categorical, target, weight, least, l2,
-            mass, total, feature[v], cut[v], side[v], value[v],
+            mass, total, feature[v], cut[v], side[v], value[v], cover[v],
         )  # fmt: skip
 
 

@@ -35,7 +35,13 @@ IDENTITY, LOGIT, SOFTMAX = 0, 1, 2
 MIN_PROBABILITY = 1e-6  # probabilities are clipped to this distance from 0 and 1
 ROWS = 256  # rows that are scored together: their bins stay in the nearest cache
 FEW = 16  # fewer rows are not vectorised
-ARRAY_TYPES = {"threshold": np.float64, "value": np.float64, "missing_left": np.uint8, "words": np.uint32}  # others int32
+ARRAY_TYPES = {
+    "threshold": np.float64,
+    "value": np.float64,
+    "missing_left": np.uint8,
+    "words": np.uint32,
+    "cover": np.float32,
+}  # others int32
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +59,7 @@ class Forest:
     words_in: Int32Array  # number of words of the set
     words: UInt32Array  # sets of categories that go left: bit code + 1, bit 0 for missing or unseen
     value: FloatArray  # per leaf
+    cover: Float32Array  # per leaf: the weight of its training rows (sum of hessians); for explanations, not for scores
 
     def __len__(self) -> int:
         return len(self.root)
@@ -85,7 +92,9 @@ def constant_forest(values: FloatArray) -> Forest:
     """Return a forest of one leaf per output, which adds ``values`` to every row."""
     outputs = np.arange(len(values), dtype=np.int32)
     empty = {field.name: np.zeros(0, ARRAY_TYPES.get(field.name, np.int32)) for field in fields(Forest)}
-    return Forest(**{**empty, "root": ~outputs, "output": outputs, "value": np.asarray(values, np.float64)})
+    values = np.asarray(values, np.float64)
+    cover = np.ones(len(values), np.float32)
+    return Forest(**{**empty, "root": ~outputs, "output": outputs, "value": values, "cover": cover})
 
 
 def move_scores(forest: Forest, features: int, factor: float, added: FloatArray) -> Forest:

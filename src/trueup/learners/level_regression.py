@@ -71,12 +71,13 @@ def _find_cuts(column: FloatArray, bins: int) -> FloatArray:
 
 
 class LevelTrees(NamedTuple):
-    """One tree per level, (levels, nodes) in heap order: feature (-1 at leaves), cut, side (1: missing is left), value."""
+    """One tree per level, (levels, nodes) in heap order: feature (-1 at leaves), cut, side (1: missing is left), value, weight."""
 
     feature: Int32Array
     cut: Int32Array
     side: UInt8Array
     value: FloatArray
+    cover: FloatArray  # weight of the training rows
 
 
 def level_edges(scores: FloatArray, weight: FloatArray, levels: int, least: float) -> FloatArray:
@@ -113,7 +114,11 @@ class TreeLearner:
         target, shape = y - F, (levels, 2 ** (self.depth + 1) - 1)
         leaf_rows = min(MIN_LEAF_ROWS, self.min_rows / 2.0**self.depth)
         trees = LevelTrees(
-            np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.uint8), np.zeros(shape)
+            np.full(shape, -1, np.int32),
+            np.zeros(shape, np.int32),
+            np.zeros(shape, np.uint8),
+            np.zeros(shape),
+            np.zeros(shape),
         )
         # Batches of levels, the largest first, of about equal numbers of rows.
         sizes = np.diff(starts)
@@ -135,7 +140,7 @@ class TreeLearner:
 
         def evaluate_chunk(start: int) -> None:
             end = min(start + CHUNK_ROWS, len(level))
-            walk_levels(start, end, level, self.data.codes, self.data.categorical, *trees, out)
+            walk_levels(start, end, level, self.data.codes, self.data.categorical, *trees[:4], out)
 
         workers.map(evaluate_chunk, range(0, len(level), CHUNK_ROWS))
         return out
@@ -184,6 +189,7 @@ def to_forest(data: BinnedColumns, trees: LevelTrees) -> Forest:
         "words_in": words_in,
         "words": words,
         "value": trees.value[leaf],
+        "cover": trees.cover[leaf],
     }
     return Forest(**{name: np.asarray(array).astype(ARRAY_TYPES.get(name, np.int32)) for name, array in arrays.items()})
 

@@ -380,6 +380,8 @@ def _parse_model(text: str, outputs: int, origins: Sequence[tuple[int, FloatArra
         arrays["root"] = np.array([0 if len(arrays["feature"]) else ~0])
         arrays["output"] = np.array([index % outputs])
         arrays["value"] = _numbers(lines, "leaf_value", np.float64)
+        # A tree of one leaf has no weight in the text; it has all rows.
+        arrays["cover"] = _numbers(lines if nodes else {"leaf_weight": "1"}, "leaf_weight", np.float64)
         forests.append(Forest(**{name: array.astype(ARRAY_TYPES.get(name, np.int32)) for name, array in arrays.items()}))
     return join_forests(forests)
 

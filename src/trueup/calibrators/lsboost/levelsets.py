@@ -245,7 +245,8 @@ class LevelSets(Map):
         kind, models, rounds = entry["learners"], entry["models"], entry["rounds"]
         require(schema.task != "multiclass" and kind in ("trees", "lines"), "the map does not fit the task")
         names = set(LINE_DTYPES) if kind == "lines" else {f"forests/{name}" for name in FOREST_DTYPES}
-        require(set(blobs) == {*LEVEL_DTYPES, *names}, "it has arrays that the manifest does not list")
+        given = {*blobs, *([COVER] if kind == "trees" else [])}
+        require(given == {*LEVEL_DTYPES, *names}, "it has arrays that the manifest does not list")
         require(is_integer(models) and is_integer(rounds) and models >= 1 and rounds >= 0, "it has no rounds")
         require(rounds > 0 or models == 1, "it has models without rounds")
         edges_at, edges, learner = unpack_arrays(LEVEL_DTYPES, blobs)

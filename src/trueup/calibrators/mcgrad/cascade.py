@@ -56,7 +56,9 @@ NODE_DTYPES = {
     "feature": "<i4", "threshold": "<f8", "left": "<i4", "right": "<i4", "missing_left": "|u1", "words_at": "<i4",
     "words_in": "<i4",
 }  # fmt: skip
-FOREST_DTYPES = {**TREE_DTYPES, **NODE_DTYPES, "words": "<u4", "value": "<f8"}
+LEAF_DTYPES = {"value": "<f8", "cover": "<f4"}
+FOREST_DTYPES = {**TREE_DTYPES, **NODE_DTYPES, "words": "<u4", **LEAF_DTYPES}
+COVER = "forests/cover"  # not in the first files: leaves then count equally in explanations
 RESCALING = "rescaling (theta)"
 NO_CONDITION = "every row"
 FACTOR_BOUNDS = (0.02, 50.0)  # of the factor of a line or of a round of trees
@@ -299,19 +301,21 @@ def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tup
     """Restore forests with arrays of the lengths ``sizes``; raise FileContentError if they are invalid or values remain."""
     if not sizes:
         return []
-    stored = {name: np.frombuffer(blobs[f"forests/{name}"], np.dtype(dtype)) for name, dtype in FOREST_DTYPES.items()}
-    begin = dict.fromkeys(FOREST_DTYPES, 0)
+    dtypes = {name: dtype for name, dtype in FOREST_DTYPES.items() if name != "cover" or COVER in blobs}
+    stored = {name: np.frombuffer(blobs[f"forests/{name}"], np.dtype(dtype)) for name, dtype in dtypes.items()}
+    begin = dict.fromkeys(dtypes, 0)
     forests = []
     for index, lengths in enumerate(sizes):
         place = f"forest {index}"
-        require(isinstance(lengths, dict) and set(lengths) == set(FOREST_DTYPES), f"{place} has the wrong arrays")
+        require(isinstance(lengths, dict) and set(lengths) == set(dtypes), f"{place} has the wrong arrays")
         arrays: dict[str, AnyArray] = {}
         for name, length in lengths.items():
             end = begin[name] + length if is_integer(length) and length >= 0 else -1
             require(begin[name] <= end <= len(stored[name]), f"{place} is longer than the stored arrays")
             arrays[name] = stored[name][begin[name] : end].astype(stored[name].dtype.newbyteorder("="))
             begin[name] = end
-        for names in (TREE_DTYPES, NODE_DTYPES):
+        arrays.setdefault("cover", np.ones(len(arrays["value"]), np.float32))
+        for names in (TREE_DTYPES, NODE_DTYPES, LEAF_DTYPES):
             require(len({len(arrays[name]) for name in names}) == 1, f"{place} has arrays of unequal length")
         forests.append(Forest(**arrays))
         _check_forest(forests[-1], place, levels, outputs)
@@ -352,6 +356,7 @@ def _check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: 
         bool(np.isfinite(forest.value).all() and not np.isnan(forest.threshold).any()),
         f"{place} has values that are not finite",
     )
+    require(bool((np.isfinite(forest.cover) & (forest.cover >= 0)).all()), f"{place} has a leaf with an invalid weight")
 
 
 def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
@@ -377,7 +382,7 @@ def unpack_rounds(
 ) -> tuple[CascadeRound, ...]:
     """Restore the rounds from what `pack_rounds` returned; raise FileContentError if it is invalid."""
     require(
-        set(blobs) == ({f"forests/{name}" for name in FOREST_DTYPES} if entries else set()),
+        {*blobs, *([COVER] if entries else [])} == ({f"forests/{name}" for name in FOREST_DTYPES} if entries else set()),
         "it has arrays that the manifest does not list",
     )
     sizes = [size for entry in entries for size in (*entry["forests"], *entry.get("more", ()))]

@@ -16,6 +16,7 @@ quantile: a quadratic inequality (Fieller 1954), with the variance of new rows a
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -147,19 +148,17 @@ def estimate_prevalence(
             hint=CANNOT_TELL,
         )
     if moments is None:
-        estimate, p_value = t, None
+        estimate = t
         low, high = (likelihood.crossing(t, end, z**2 / (2 * size)) for end in (0.0, 1.0))
     else:
         estimate, (low, high) = moments.solve(mean, size, z)
-        p_value = moments.test_mixture(rows, g, estimate)
     low, high = max(low, 0.0), min(high, 1.0)
     if not low < estimate < high:
-        raise DataError(
-            f"no prevalence between 0 and 1 explains the scores of {len(rows.p):,} rows: the estimate is {estimate:.3g}",
-            hint=CANNOT_TELL,
-        )
-    count = 0 if labelled is None else len(labelled.y)
-    return PrevalenceEstimate(float(estimate), low, high, level, reference, len(rows.p), count, p_value)
+        raise DataError(f"no prevalence between 0 and 1 explains the scores of {len(rows.p):,} rows", hint=CANNOT_TELL)
+    found = PrevalenceEstimate(float(estimate), low, high, level, reference, len(rows.p))
+    if labelled is None or moments is None:
+        return found
+    return replace(found, labelled_rows=len(labelled.y), p_value=moments.test_mixture(rows, g, estimate))
 
 
 class _Moments:
@@ -214,7 +213,9 @@ class _Moments:
         edges = np.unique(np.quantile(self.labelled.p, np.arange(1, BINS) / BINS))
         if len(edges) < 2:
             return None
-        bins = [np.searchsorted(edges, p, side="right")[:, None] == np.arange(len(edges) + 1) for p in (rows.p, self.labelled.p)]
+        bins = [
+            np.searchsorted(edges, p, side="right")[:, None] == np.arange(len(edges) + 1) for p in (rows.p, self.labelled.p)
+        ]
         new, known = (own.astype(np.float64) for own in bins)
         w = rows.w / rows.w.sum()
         shares = [own @ known / own.sum() for own in self.weights]
