@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
+    from trueup.calibrators.prior.estimator import PriorCorrection
     from trueup.calibrators.stopping import CrossValidation, Holdout, Validation
     from trueup.calibrators.wrapper import CalibratedClassifier, CalibratedRegressor
     from trueup.data.scan import scan
@@ -55,6 +56,7 @@ __all__ = [
     "Multiaccuracy",
     "Multiplicative",
     "Platt",
+    "PriorCorrection",
     "Temperature",
     "Validation",
     "audit",
@@ -85,6 +87,7 @@ _MODULES = {
     "calibrators.mcgrad.estimator": ("MCGrad",),
     "calibrators.model": ("Model",),
     "calibrators.patches.estimators": ("HKRR", "Multiaccuracy"),
+    "calibrators.prior.estimator": ("PriorCorrection",),
     "calibrators.stopping": ("CrossValidation", "Holdout", "Validation"),
     "calibrators.wrapper": ("CalibratedClassifier", "CalibratedRegressor"),
     "data.scan": ("scan",),

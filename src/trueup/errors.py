@@ -169,5 +169,9 @@ class InvalidScoreWarning(TrueupWarning):
     """Some rows have no valid score, and their prediction is NaN, as ``on_error="nan"`` requests."""
 
 
+class DroppedColumnWarning(TrueupWarning):
+    """A correction uses columns that the predictions of its base estimator do not depend on."""
+
+
 class ScoreColumnWarning(TrueupWarning):
     """A column that was not named looks like another score of the same outcome, and is used as any other column."""

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 from trueup import storage
 from trueup.calibrators.curves.linear import LinearMap
 from trueup.calibrators.curves.map import GROUPED, CurveMap
+from trueup.calibrators.evidence import PREFIX, HeldOutEvidence
 from trueup.calibrators.explain import Explanation
 from trueup.calibrators.lore.map import LocalMap
 from trueup.calibrators.lsboost.levelsets import LevelSets
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.model import FileContentError, FitRecord, Model, UnchangedMap, check_fields, read_texts, require
 from trueup.calibrators.patches.map import PatchMap
+from trueup.calibrators.prior.map import OddsMap
 from trueup.calibrators.stopping import History, task_loss
-from trueup.data.table import Feature, Schema
+from trueup.data.table import Feature, Schema, remember_cross_fitted
 from trueup.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:
@@ -37,11 +39,14 @@ TASKS = ("binary", "regression", "multiclass")
 MEASURES = ("log loss", "squared error")
 MAPS: dict[str, type[Map]] = {
     GROUPED: CurveMap,
-    **{cls.kind: cls for cls in (Cascade, CurveMap, LevelSets, LinearMap, LocalMap, PatchMap, UnchangedMap)},
+    **{
+        cls.kind: cls
+        for cls in (Cascade, CurveMap, LevelSets, LinearMap, LocalMap, OddsMap, PatchMap, UnchangedMap)
+    },
 }
 
 
-def save(model: Any, path: storage.Target) -> None:
+def save(model: Any, path: storage.Target, *, evidence: bool = False) -> None:
     """Save a model, or the model of a fitted calibrator, to one file.
 
     The file is written atomically: an interrupted save leaves the old file. Equal models are saved as equal bytes.
@@ -52,6 +57,10 @@ def save(model: Any, path: storage.Target) -> None:
     path : str, path or binary file object
         The usual suffix is ``.trueup``. With a file object, such as ``io.BytesIO()``, the model can be kept as bytes in a
         database or an object store.
+    evidence : bool
+        Keep the held-out outcomes and scores of the calibrator (its weights and clusters, too) in the file, so that the
+        loaded model can be ``labelled=`` in `trueup.decisions`. Off by default, because such a file holds data of the
+        training rows: treat it like these. ``model.info().evidence`` is their number.
 
     Examples
     --------
@@ -76,6 +85,7 @@ def save(model: Any, path: storage.Target) -> None:
             hint=f"only trueup's own arrays can be saved: use {saved.map.unsavable_hint}",
         )
     entry, blobs = saved.map.pack()
+    kept, arrays = HeldOutEvidence.of(model).pack() if evidence else (None, {})
     manifest = {
         "format": FORMAT,
         "about": asdict(saved.about),
@@ -83,9 +93,10 @@ def save(model: Any, path: storage.Target) -> None:
         "map": {"kind": saved.map.kind, **entry},
         "history": saved.history.to_dict(),
         "explanation": saved.explanation.to_dict(),
+        **({} if kept is None else {"evidence": kept}),
     }
     text = json.dumps(manifest, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    storage.write(path, {MANIFEST: text.encode("utf-8", "surrogatepass"), **blobs}, kind=KIND)
+    storage.write(path, {MANIFEST: text.encode("utf-8", "surrogatepass"), **blobs, **arrays}, kind=KIND)
 
 
 def _model_of(model: Any) -> Model:
@@ -142,16 +153,22 @@ def _read(blobs: dict[str, bytes]) -> Model:
     schema = _read_schema(manifest["schema"])
     history, explanation = _read_history(manifest["history"], schema), Explanation.from_dict(manifest["explanation"])
     record = FitRecord(**manifest["about"])
-    check_fields(record, explanation, *explanation.corrections)
+    check_fields(record, explanation, *explanation.corrections, *explanation.excluded)
     require(record.rows >= 0 and isinstance(record.parameters, dict), "the record of the fit is invalid")
     entry = manifest["map"]
     kind = entry["kind"]
     require(isinstance(kind, str) and kind in MAPS, f"a map of kind {kind!r} is unknown")
     # Level sets may start from the mean outcome; every other map corrects a prediction.
     require(bool(schema.prediction) or kind == LevelSets.kind, "it has no prediction column")
+    arrays = {name: blobs.pop(name) for name in list(blobs) if name.startswith(PREFIX)}
     restored: Map = MAPS[kind].unpack(entry, schema, blobs)
     require(history.chosen == restored.steps, "its history does not match its rounds")
-    return Model(schema, restored, history, explanation, record)
+    kept = manifest.get("evidence")
+    require(kept is not None or not arrays, "it has arrays that the manifest does not list")
+    evidence = None if kept is None else HeldOutEvidence.unpack(kept, schema, arrays)
+    if evidence is not None and history.is_cross_fit:
+        remember_cross_fitted(evidence.scored.p)
+    return Model(schema, restored, history, explanation, record, evidence=evidence)
 
 
 def _reject_constant(text: str) -> float:

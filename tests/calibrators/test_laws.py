@@ -90,6 +90,13 @@ def grouped(kind, by, *, several=False, **own):
 
 CASES |= {
     "platt": Case(classic(tu.Platt), invalid=INVALID_ANYWHERE),
+    "prior": Case(
+        classic(tu.PriorCorrection, prevalence=0.7),
+        invalid={name: INVALID[name] for name in ("task", "unlabelled")} | {
+            "prevalence": [0, 1, -0.1, None, "guess", True, float("nan")], "sampling": [{"negative": 0.5}, {}, 0.1],
+            "labelled": [([0, 1], [0.2, 0.6])], "reference_prevalence": [0.5],
+        },
+    ),
     "platt, real": Case(classic(tu.Platt, task="regression"), "regression"),
     "platt, classes": Case(classic(tu.Platt, several=True), "multiclass"),
     "temperature": Case(classic(tu.Temperature), invalid=INVALID_ANYWHERE | {"task": ["regression", "multi"]}),

@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 
 import trueup as tu
 from trueup.calibrators.crossfit import ScoreReader, divide_rows
-from trueup.errors import ArgumentError, ColumnError, DataError, TrueupWarning
+from trueup.errors import ArgumentError, ColumnError, DataError, DroppedColumnWarning, LeakageWarning, TrueupWarning
 
 
 @pytest.fixture(autouse=True)
@@ -318,8 +318,10 @@ def test_unusable_columns_are_left_out():
     columns, y = frame_columns()
     X = pd.DataFrame({**columns, "id": [f"row {at}" for at in range(400)], "list": [[at] for at in range(400)], "copy": y})
     base = make_pipeline(FunctionTransformer(lambda part: part[["age"]] / 50), LogisticRegression())
-    model = tu.CalibratedClassifier(base, cheap()).fit(X, y)
-    assert [one.name for one in model.calibrator_.model_.schema.features] == ["country", "age", "prediction"]
+    copied = pytest.warns(LeakageWarning, match="column 'copy' is identical to the outcome: the correction does not use it")
+    with copied, pytest.warns(DroppedColumnWarning, match="'country'"):
+        model = tu.CalibratedClassifier(base, cheap(exclude="prediction")).fit(X, y)
+    assert [one.name for one in model.calibrator_.model_.schema.features] == ["country", "age"]
     with pytest.raises(ColumnError, match="identical to the outcome"):
         tu.CalibratedClassifier(base, cheap(), features=["copy"]).fit(X, y)
 
@@ -331,11 +333,20 @@ def test_lists_of_texts_are_supported():
     assert model.calibrator_.model_.schema.features == ()
 
 
-def test_sparse_matrices_offer_only_named_features():
+def test_sparse_matrices_reach_the_features_or_are_refused():
     X, y = population(400, 18)
-    S = sparse.csr_matrix(np.where(abs(X) < 0.3, 0, X))
-    blind = tu.CalibratedClassifier(calibrator=cheap()).fit(S, y)
-    assert blind.calibrator_.model_.schema.features == ()
+    S = sparse.csr_array(np.where(abs(X) < 0.3, 0, X))
+    all_columns = tu.CalibratedClassifier(calibrator=cheap()).fit(S, y)
+    assert len(all_columns.calibrator_.model_.schema.features) == X.shape[1]
+    wide = sparse.hstack([S, sparse.csr_array((400, 100))]).tocsr()
+    with pytest.raises(
+        ArgumentError, match=r"X is a sparse matrix of \d+ columns.*\n.*features=\[\] corrects by the score"
+    ):
+        tu.CalibratedClassifier(calibrator=cheap()).fit(wide, y)
+    for model in (tu.CalibratedClassifier(calibrator=cheap(), features=[]), tu.CalibratedClassifier(calibrator=tu.Platt())):
+        assert model.fit(wide, y).calibrator_.model_.schema.features == ()
+    with pytest.raises(ColumnError, match=r"csr_array\nhint: a sparse matrix: select the columns to use"):
+        tu.MCGrad(0).fit(S, y)
     named = tu.CalibratedClassifier(calibrator=cheap(), features=[2, 0]).fit(S, y)
     assert [one.name for one in named.calibrator_.model_.schema.features] == ["x2", "x0"]
     # Folds by content differ between sparse and dense rows, so these are given.
@@ -597,3 +608,74 @@ def test_constant_estimators_are_corrected_by_features():
     (X, y), (new, truth) = population(2000, 33), population(3000, 34)
     model = tu.CalibratedClassifier(DummyClassifier(), tu.MCGrad(threads=2)).fit(X, y)
     assert log_loss(truth, model.predict_proba(new)) < 0.95 * log_loss(truth, model.estimator_.predict_proba(new))
+
+
+# ------------------------------------------------------------------ columns that the correction must not use
+
+
+def protected_population(n=1500):
+    """Return columns a and group, and outcomes that depend on both; a pipeline that drops group; the same in polars."""
+    pd = pytest.importorskip("pandas")
+    random = np.random.default_rng(5)
+    X = pd.DataFrame({"a": random.normal(size=n), "group": random.choice(["x", "y"], n)})
+    y = (random.random(n) < 1 / (1 + np.exp(-X["a"] - 2.5 * (X["group"] == "x")))).to_numpy().astype(int)
+    base = make_pipeline(ColumnTransformer([("kept", "passthrough", ["a"])], remainder="drop"), LogisticRegression())
+    return X, y, base
+
+
+def test_fit_warns_if_the_correction_uses_columns_that_the_pipeline_drops():
+    X, y, base = protected_population()
+    message = r"predictions of the estimator do not depend on: 'group'\nhint: if it was dropped .* pass exclude=\['group'\]"
+    with pytest.warns(DroppedColumnWarning, match=message):
+        model = tu.CalibratedClassifier(base, cheap(), cv=2).fit(X, y)
+    other = X.assign(group=np.where(X["group"] == "x", "y", "x"))
+    assert not np.allclose(model.predict_proba(other), model.predict_proba(X))
+    polars = pytest.importorskip("polars")
+    with pytest.warns(DroppedColumnWarning, match="'group'"):
+        tu.CalibratedClassifier(base, cheap(), cv=2).fit(polars.DataFrame({name: X[name].tolist() for name in X}), y)
+    matrix = np.column_stack([X["a"], X["group"] == "x"])
+    for kind in (np.asarray, sparse.csr_matrix):
+        with pytest.warns(DroppedColumnWarning, match="'x1'"):
+            tu.CalibratedClassifier(make_pipeline(SelectFirst(), LogisticRegression()), cheap(), cv=2).fit(kind(matrix), y)
+    tu.CalibratedClassifier(base, cheap(), cv=2, features=["group"]).fit(X, y)  # named: no warning
+
+
+class SelectFirst(FunctionTransformer):
+    """Keep the first column."""
+
+    def __init__(self):
+        super().__init__(lambda X: X[:, [0]], accept_sparse=True)
+
+
+def test_excluded_columns_reach_the_estimator_and_not_the_correction():
+    X, y, base = protected_population()
+    other = X.assign(group="y")
+    for model in (
+        tu.CalibratedClassifier(base, cheap(), cv=2, exclude="group"),
+        tu.CalibratedClassifier(base, cheap(exclude=["group"]), cv=2),
+        tu.CalibratedClassifier(base, tu.Platt(), cv=2, exclude=[1]),
+    ):
+        model.fit(X, y)
+        assert (model.predict_proba(other) == model.predict_proba(X)).all()
+        assert [level.segment for level in model.explain().excluded] == ["group=x", "group=y"]
+        assert model.calibrator_.exclude == ["group"]
+    assert tu.CalibratedRegressor(exclude=["x1"], calibrator=cheap()).fit(np.eye(50, 2), np.arange(50.0)).exclude == ["x1"]
+    for settings, message in (
+        ({"exclude": "grp"}, "X has no column 'grp' to use as excluded column"),
+        ({"exclude": "group", "features": ["group"]}, "column 'group' is named both as feature and in exclude"),
+    ):
+        with pytest.raises(ColumnError, match=message):
+            tu.CalibratedClassifier(base, cheap(), cv=2, **settings).fit(X, y)
+    with pytest.raises(ArgumentError, match="exclude is set twice"):
+        tu.CalibratedClassifier(base, cheap(exclude="group"), exclude="group").fit(X, y)
+
+
+def test_fit_warns_of_a_copy_of_the_outcome_with_few_errors():
+    X, y, _ = protected_population()
+    near = np.column_stack([X["a"], np.where(np.arange(len(y)) % 300, y, 1 - y)])
+    with pytest.warns(LeakageWarning, match=r"'x1' \(AUC 0.99\d*\) predicts the outcome almost perfectly"):
+        tu.CalibratedClassifier(calibrator=cheap(), cv=2).fit(near, y)
+    amount = np.random.default_rng(0).normal(size=len(y))
+    rows = {"p": amount, "copy": 3 * amount + 1e-3 * X["a"].to_numpy()}
+    with pytest.warns(LeakageWarning, match=r"'copy' \(rank correlation 0.999"):
+        tu.MCGrad("p", task="regression").fit(rows, amount + 1e-4)

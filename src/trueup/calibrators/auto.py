@@ -47,7 +47,8 @@ DEFAULT_METHODS: dict[Task, tuple[str, ...]] = {
     "regression": (IDENTITY, "platt", "isotonic", "mcgrad"),
 }
 ROLES: dict[str, Any] = {
-    "prediction": None, "features": None, "task": "auto", "categorical": (), "classes": None, "unlabelled": "error",
+    "prediction": None, "features": None, "exclude": (), "task": "auto", "categorical": (), "classes": None,
+    "unlabelled": "error",
 }  # fmt: skip
 SHARED: dict[str, Any] = {"random_state": 0, "threads": None}  # passed to a method that keeps the default
 MAX_EVALUATION_ROWS = 100_000  # further folds are not evaluated
@@ -77,6 +78,9 @@ class Auto(FeatureCalibrator):
     features : column names, optional
         The columns that form segments; every other column by default. If the chosen method uses the score alone, the
         fitted model needs none of them.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes; `explain` still reports what the correction
+        does on their levels. A name that is also a feature, or is no column, is an error.
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
     methods : sequence of names and calibrators, optional

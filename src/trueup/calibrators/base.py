@@ -7,22 +7,22 @@ import inspect
 from abc import abstractmethod
 from dataclasses import KW_ONLY, asdict, dataclass, is_dataclass, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from trueup._validate import check_choice
 from trueup.calibrators import stopping
-from trueup.calibrators.explain import Explanation, RowExplanation, find_corrections
+from trueup.calibrators.explain import Explanation, RowExplanation, find_corrections, report_excluded
 from trueup.calibrators.model import FitRecord, Map, Model
 from trueup.calibrators.stopping import CrossValidation, HeldOut, History, Holdout, Split, Stopping, Validation, task_loss
 from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
 from trueup.data.clusters import warn_of_shared_features
-from trueup.data.columns import engine_of
+from trueup.data.columns import as_tuple, engine_of
 from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.data.table import remember_cross_fitted
-from trueup.errors import ArgumentError, NotFittedError
+from trueup.errors import ArgumentError, ColumnError, NotFittedError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -49,10 +49,11 @@ class FitResult(NamedTuple):
 class Calibrator(BaseEstimator):  # type: ignore[misc]
     """Base class of all calibrators; a subclass defines its parameters and ``_fit_map``.
 
-    The parameters ``prediction``, ``features``, ``task``, ``categorical``, ``classes`` and ``unlabelled`` have the same
-    meaning in all calibrators; see `trueup.MCGrad`.
+    The parameters ``prediction``, ``features``, ``exclude``, ``task``, ``categorical``, ``classes`` and ``unlabelled`` have
+    the same meaning in all calibrators; see `trueup.MCGrad`.
     """
 
+    needs_outcome: ClassVar[bool] = True  # whether `fit` raises without an outcome
     prediction: Any
     task: str
     classes: Any
@@ -60,6 +61,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     # Defaults of calibrators that read the prediction alone, hold out no rows, and are deterministic.
     features: Any = ()
     categorical: Any = ()
+    exclude: Any = ()
     stopping: Stopping = None
     random_state: int = 0
     threads: int | None = None
@@ -85,11 +87,12 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
-        if y is None:
+        if y is None and self.needs_outcome:
             raise ArgumentError("fit needs the outcome", hint='name its column, as fit(frame, "clicked")', parameter="y")
         roles = {
             "outcome": y, "prediction": self._prediction_role(), "weight": sample_weight, "features": self.features,
             "task": self._task(), "categorical": self.categorical, "unlabelled": self.unlabelled, "classes": self.classes,
+            "exclude": self.exclude,
         }  # fmt: skip
         if self._check_engine(X) is None:
             return self.fit_table(read(X, cluster=cluster, check_columns=True, **roles))
@@ -99,7 +102,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
         """Fit on a Table, as `fit` does on a frame; ``progress(done, most)`` may be called with the number of steps."""
-        if table.cluster is None:
+        names = {feature.name for feature in table.schema.features}
+        if used := [str(name) for name in as_tuple(self.exclude) if str(name) in names]:
+            raise ColumnError(f"column {used[0]!r} is a feature of the table and in exclude", "read the table without it")
+        if table.cluster is None and table.outcome is not None:
             warn_of_shared_features(table, stacklevel=4)
         result = self._fit_map(table, progress)
         self._set_model(table, result, len(table))
@@ -115,6 +121,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         if after is None and fitted.changes:
             after = fitted.apply_table(table, Workers(self.threads))
         explanation = Explanation((), len(table), 0.0, 0.0) if after is None else self._explain_change(table, fitted, after)
+        if table.excluded and table.outcome is not None:
+            before = self._base_scores(table, fitted)
+            reported = report_excluded(table, before, before if after is None else after)
+            explanation = replace(explanation, excluded=reported)
         schema = table.schema if table.cluster is None else replace(table.schema, cluster=None)  # not needed to predict
         self.model_ = Model(schema, fitted, result.history, explanation, about)
         self.history_ = result.history
@@ -258,6 +268,7 @@ class FeatureCalibrator(Calibrator):
     prediction: Any = None
     features: Any = None
     _: KW_ONLY
+    exclude: Any = ()
     task: str = "auto"
     categorical: Any = ()
     unlabelled: str = "error"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,10 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params
 
 from trueup.data.clusters import cluster_keys
-from trueup.data.columns import check_unique_names, from_array, from_values
+from trueup.data.columns import check_unique_names, from_array, from_values, permute_column
 from trueup.data.folds import assign_clusters, assign_folds, hash_numbers
 from trueup.data.frame import RowSummary, describe_rows, read
-from trueup.errors import ArgumentError, ColumnError, DataError
+from trueup.errors import ArgumentError, ColumnError, DataError, LeakageWarning
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     Folds = list[tuple[IntArray, IntArray]]
 
+MAX_SPARSE_FEATURES = 100  # columns of a sparse matrix that are made dense without being named
+FIX_ROWS, BASE_ROWS = 2000, 250  # in which a column is permuted to see whether predictions depend on it
+SAME: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}
 REGULARISATION = 0.1  # of the logistic curve of margins: keeps it finite if they separate the classes
 SEED = 0
 
@@ -231,32 +234,101 @@ class CalibratorColumns:
 
     features: Mapping[str, Hashable]
     prediction: tuple[str, ...]
+    excluded: Mapping[str, Hashable]  # reported by the fit, and not needed to predict
 
-    def extract(self, X: Any, scores: FloatArray) -> dict[str, Any]:
-        """Return the ``scores`` as prediction columns and the features of X, as a dict of columns."""
-        X = _as_array(X)
-        columns = {name: _column(X, key) for name, key in self.features.items()}
+    def extract(self, X: Any, scores: FloatArray, *, excluded: bool = False) -> dict[str, Any]:
+        """Return the ``scores`` as prediction columns and the features of X, also the ``excluded`` ones, as a dict."""
+        X = X.tocsc() if issparse(X) else _as_array(X)
+        keys = {**self.features, **self.excluded} if excluded else self.features
+        columns = {name: _column(X, key) for name, key in keys.items()}
         return {**dict(zip(self.prediction, scores.T, strict=True)), **columns}
 
 
-def choose_columns(X: Any, y: FloatArray, task: Task, features: Any, predictions: Sequence[str]) -> CalibratorColumns:
-    """Choose the columns that the calibrator is fitted on: ``features`` or, if None, all usable ones (none if sparse)."""
+def choose_columns(
+    X: Any, y: FloatArray, task: Task, features: Any, predictions: Sequence[str], exclude: Any = ()
+) -> CalibratorColumns:
+    """Choose the columns that the calibrator is fitted on: ``features`` or, if None, all usable ones not in ``exclude``."""
     keys = column_keys(X)
+    excluded = {name: keys[name] for name in find_columns(exclude, X, "excluded column")}
     if features is not None:
         names = find_columns(features, X, "feature")
         check_unique_names(names)
-        keys = {name: keys[name] for name in names}
-    elif issparse(X):
-        keys = {}
+        if both := [name for name in names if name in excluded]:
+            raise ColumnError(f"column {both[0]!r} is named both as feature and in exclude", "leave it out of one of them")
+        chosen = {name: keys[name] for name in names}
     else:
-        X = _as_array(X)
-        keys = {name: key for name, key in keys.items() if _is_usable(_column(X, key), name, y, task)}
+        if issparse(X) and len(keys) - len(excluded) > MAX_SPARSE_FEATURES:
+            raise ArgumentError(
+                f"X is a sparse matrix of {len(keys):,} columns, which are not made dense as features of the calibrator",
+                hint="name some of them, as features=[0, 5]; features=[] corrects by the score alone",
+                parameter="features",
+            )
+        X = X.tocsc() if issparse(X) else _as_array(X)
+        others = {name: key for name, key in keys.items() if name not in excluded}
+        chosen, copies = {}, []
+        for name, key in others.items():
+            try:
+                if _is_usable(_column(X, key), name, y, task):
+                    chosen[name] = key
+            except _OutcomeCopyError:
+                copies.append(name)
+        if copies:
+            warnings.warn(
+                f"column {copies[0]!r} is identical to the outcome{f' ({len(copies)} such columns)' * (len(copies) > 1)}: "
+                "the correction does not use it, but the estimator may\nhint: leave it out of X",
+                LeakageWarning,
+                stacklevel=4,
+            )
     unused: list[str] = []
     for name in predictions:
         while name in keys or name in unused:
             name += "_"
         unused.append(name)
-    return CalibratorColumns(keys, tuple(unused))
+    return CalibratorColumns(chosen, tuple(unused), excluded)
+
+
+def find_dropped_columns(
+    X: Any,
+    columns: CalibratorColumns,
+    predict: Callable[[Any], FloatArray],
+    correct: Callable[[Any, FloatArray], FloatArray],
+) -> list[str]:
+    """Return the columns that a correction depends on and the base estimator does not, such as those its pipeline drops.
+
+    A column matters if a permutation of its values changes a prediction: ``predict(X)`` of the estimator, or
+    ``correct(X, scores)``. One that seems not to matter to the estimator is permuted again in more rows.
+    """
+    random, rows = np.random.default_rng(SEED), len(X) if not issparse(X) else X.shape[0]  # type: ignore[attr-defined]
+    drawn = random.permutation(rows)[:FIX_ROWS]
+    sample = take_rows(X, drawn, None)
+    scores = predict(sample)
+    if (scores == scores[0]).all():
+        return []  # a constant, which the correction replaces
+    corrected, dropped = correct(sample, scores), []
+    for name, key in columns.features.items():
+        permuted = _permute_column(sample, key, random.permutation(len(drawn)))
+        if np.array_equal(correct(permuted, scores), corrected):
+            continue
+        few = np.arange(min(BASE_ROWS, len(drawn)))
+        # Sums over other numbers of rows may differ in the last bits.
+        if all(
+            np.allclose(predict(take_rows(permuted, some)), scores[some], **SAME) for some in (few, np.arange(len(drawn)))
+        ):
+            dropped.append(name)
+    return dropped
+
+
+def _permute_column(X: Any, key: Hashable, order: IntArray) -> Any:
+    """Return a copy of X with one column in another order of its rows."""
+    if issparse(X):
+        sparse: Any = X.tolil(copy=True)  # type: ignore[attr-defined]
+        sparse[:, [key]] = sparse.tocsc()[order][:, [key]]
+        return sparse.asformat(X.format)
+    if hasattr(X, "columns"):
+        return permute_column(X, key, order)
+    permuted = np.array(X)
+    permuted[:, key] = permuted[order, key]
+    return permuted.tolist() if isinstance(X, list) else permuted
 
 
 def column_keys(X: Any) -> dict[str, Hashable]:
@@ -282,16 +354,23 @@ def _column(X: Any, key: Hashable) -> Any:
     return X[:, key]
 
 
+class _OutcomeCopyError(Exception):
+    """A column is identical to the outcome."""
+
+
 def _is_usable(column: AnyArray, name: str, y: FloatArray, task: Task) -> bool:
-    """Return whether a column can be read and is not a copy of the outcome."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    """Return whether a column can be read; raise if it is a copy of the outcome."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
             table = read({name: column}, prediction=np.zeros(len(column)), features=[name])
-            schema = replace(table.schema, task=task)
+        except ColumnError:
+            return False
+        schema = replace(table.schema, task=task)
+        try:
             RowSummary().include(replace(table, schema=schema, outcome=y)).check(schema)
-    except ColumnError:
-        return False
+        except ColumnError:
+            raise _OutcomeCopyError from None
     return bool(table.columns)
 
 

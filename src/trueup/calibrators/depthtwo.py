@@ -214,6 +214,9 @@ class DepthTwo(SegmentCalibrator):
     features : column names, optional
         The columns that define groups: indicators of groups that may overlap, or any other columns; by default every
         other column.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes; `explain` still reports what the correction
+        does on their levels. A name that is also a feature, or is no column, is an error.
     task : {"auto", "binary", "regression"}
         "auto" is binary. For several classes use `MCGrad`.
     learning_rate : float, optional

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,8 @@ class Explanation:
     rows: int  # the training rows; or a random sample of 100,000 of them, if they need not fit in memory
     mean_change: float  # mean absolute change of a score
     explained_share: float  # of the squared changes, by the listed segments
+    note: str = ""  # one sentence, of corrections that are not learned from segments: what was assumed or estimated
+    excluded: tuple[Correction, ...] = ()  # levels of excluded columns, which the correction does not use
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per correction, as a frame of the library of ``like``; a dict of arrays without it."""
@@ -73,26 +75,31 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain data, under the names that model files have for them."""
         corrections = [asdict(correction) for correction in self.corrections]
-        totals = {"moved": self.mean_change, "accounted": self.explained_share}
-        return {"corrections": corrections, "rows": self.rows, **totals}
+        data = {"corrections": corrections, "rows": self.rows, "moved": self.mean_change, "accounted": self.explained_share}
+        if self.note:
+            data["note"] = self.note
+        if self.excluded:
+            data["excluded"] = [asdict(level) for level in self.excluded]
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
         """Restore an explanation from what `to_dict` returned."""
         names = {"moved": "mean_change", "accounted": "explained_share"}
         fields = {names.get(name, name): value for name, value in data.items()}
-        return cls(**{**fields, "corrections": tuple(Correction(**item) for item in data["corrections"])})
+        for name in ("corrections", "excluded"):
+            fields[name] = tuple(Correction(**item) for item in data.get(name, ()))
+        return cls(**fields)
 
     def __repr__(self) -> str:
-        if not self.corrections:
-            return "Explanation: nothing was corrected"
-        lines = [f"Explanation: scores changed by {self.mean_change:.3g} on average over {self.rows:,} rows"]
-        width = min(max(len(correction.segment) for correction in self.corrections), MAX_SEGMENT_WIDTH)
-        lines.append(f"  {'segment':<{width}}  {'score':^15}  {'rows':>9}  before   after    observed")
-        for c in self.corrections:
-            band = f"{c.low:.4g} to {c.high:.4g}"
-            means = f"{c.before:<7.4g}  {c.after:<7.4g}  {c.observed:.4g}"
-            lines.append(f"  {shorten(c.segment, width):<{width}}  {band:^15}  {c.rows:>9,}  {means}")
+        lines = ["Explanation: nothing was corrected"]
+        if self.corrections or self.mean_change:
+            lines = [f"Explanation: scores changed by {self.mean_change:.3g} on average over {self.rows:,} rows"]
+        if self.note:
+            lines.append(f"  {self.note}")
+        lines += _segment_lines(self.corrections)
+        if self.excluded:
+            lines += ["Columns that the correction does not use:", *_segment_lines(self.excluded)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -106,9 +113,23 @@ class Explanation:
                 f"{c.after:.4g}",
                 f"{c.observed:.4g}",
             )
-            for c in self.corrections
+            for c in (*self.corrections, *self.excluded)
         ]
-        return html_table(repr(self).partition("\n")[0], heads, rows)
+        title = repr(self).partition("\n")[0]
+        return html_table(f"{title}; {self.note}" if self.note else title, heads, rows)
+
+
+def _segment_lines(corrections: Sequence[Correction]) -> list[str]:
+    """Return a table of segments as lines of text: a head, and a line per segment; nothing if there are none."""
+    if not corrections:
+        return []
+    width = min(max(len(correction.segment) for correction in corrections), MAX_SEGMENT_WIDTH)
+    lines = [f"  {'segment':<{width}}  {'score':^15}  {'rows':>9}  before   after    observed"]
+    for c in corrections:
+        band = f"{c.low:.4g} to {c.high:.4g}"
+        means = f"{c.before:<7.4g}  {c.after:<7.4g}  {c.observed:.4g}"
+        lines.append(f"  {shorten(c.segment, width):<{width}}  {band:^15}  {c.rows:>9,}  {means}")
+    return lines
 
 
 def shorten(text: str, width: int) -> str:
@@ -192,12 +213,7 @@ def find_corrections(
     table: Table, tested: list[tuple[int, ...]], before: FloatArray, after: FloatArray, seed: int = 0
 ) -> Explanation:
     """Find greedily the segments (of feature sets ``tested``; all scores or a fifth) that explain most squared change."""
-    targets = [("", before, after, table.y)]
-    if before.ndim > 1:
-        targets = [
-            (f"class={name}", before[:, c], after[:, c], (table.y == c).astype(float))
-            for c, name in enumerate(table.schema.classes)
-        ]
+    targets = _targets(table, before, after)
     pursuit = _MatchingPursuit(table, [(), *tested[:MAX_SETS]], seed)
     corrections: list[tuple[Correction, float]] = []
     total = mean_change = 0.0
@@ -210,6 +226,40 @@ def find_corrections(
     corrections = corrections[:MAX_CORRECTIONS]
     explained = sum(gain for _, gain in corrections) / total if total > 0 else 0.0
     return Explanation(tuple(correction for correction, _ in corrections), len(table), mean_change, explained)
+
+
+def _targets(table: Table, before: FloatArray, after: FloatArray) -> list[tuple[str, FloatArray, FloatArray, FloatArray]]:
+    """Return (label, scores before, scores after, outcomes) of a single prediction, or of each class."""
+    if before.ndim == 1:
+        return [("", before, after, table.y)]
+    return [
+        (f"class={name}", before[:, c], after[:, c], (table.y == c).astype(float))
+        for c, name in enumerate(table.schema.classes)
+    ]
+
+
+def report_excluded(table: Table, before: FloatArray, after: FloatArray) -> tuple[Correction, ...]:
+    """Return the mean scores before and after, and the mean outcome, on the levels of each excluded column.
+
+    Levels of fewer than 30 rows are left out, and so are all but the 20 largest of a column.
+    """
+    reported: list[Correction] = []
+    w = np.ones(len(table)) if table.weight is None else table.weight
+    for feature, column in table.excluded.items():
+        levels = segment_column(replace(table, columns={feature.name: column}), feature)
+        counts = np.bincount(levels.codes, minlength=len(levels.labels))
+        largest = np.argsort(-counts, kind="stable")[:MAX_CORRECTIONS]
+        for level in np.sort(largest[counts[largest] >= MIN_ROWS]).tolist():
+            rows = np.flatnonzero(levels.codes == level)
+            own, mass = w[rows], float(w[rows].sum())
+            for label, *scores in _targets(table, before, after):
+                means = [float((values[rows] * own).sum() / mass) for values in scores]
+                name, p = levels.labels[level], scores[0][rows]
+                segment = f"{label} & {name}" if label else name
+                reported.append(
+                    Correction(segment, float(p.min()), float(p.max()), len(rows), mass / float(w.sum()), *means)
+                )
+    return tuple(reported)
 
 
 class _MatchingPursuit:

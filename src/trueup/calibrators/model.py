@@ -25,8 +25,10 @@ from trueup.errors import ArgumentError, ColumnError, DataError, InvalidScoreWar
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from trueup._types import AnyArray, BoolArray, FloatArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, UInt64Array
+    from trueup.calibrators.evidence import HeldOutEvidence
     from trueup.data.table import Schema, Table, Task
+    from trueup.metrics.inputs import Scored
 
 OnError = Literal["raise", "nan"]
 
@@ -206,6 +208,7 @@ class Info:
     loss_before: float
     loss_after: float
     shrunken_gain: float | None  # expected on new rows, allowing for the selection of rounds; None without held-out rows
+    evidence: int = 0  # held-out rows, with outcomes and scores, that the model was loaded with
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain data."""
@@ -213,6 +216,7 @@ class Info:
 
     def __repr__(self) -> str:
         file = "" if self.size is None else f", {self.size:,} bytes (format {self.format})"
+        kept = [f"  evidence    {self.evidence:,} held-out rows with outcomes"] if self.evidence else []
         names = [*self.features[:SHOWN_FEATURES], *(["..."] if len(self.features) > SHOWN_FEATURES else [])]
         return "\n".join(
             [
@@ -222,6 +226,7 @@ class Info:
                 f"  features    {', '.join(names) or 'none'}",
                 f"  map         {self.map}",
                 f"  {self.evaluated_on}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}",
+                *kept,
             ]
         )
 
@@ -239,6 +244,9 @@ class Model:
     about : FitRecord
     file : tuple of int, or None
         Format number and size in bytes of the file that the model was loaded from.
+    evidence : HeldOutEvidence or None
+        Held-out outcomes and scores, if the model was loaded from a file that keeps them (``tu.save(..., evidence=True)``):
+        such a model can be ``labelled=`` in `trueup.decisions`.
     """
 
     schema: Schema
@@ -247,6 +255,22 @@ class Model:
     explanation: Explanation
     about: FitRecord
     file: tuple[int, int] | None = field(default=None, compare=False)
+    evidence: HeldOutEvidence | None = field(default=None, compare=False)
+
+    @property
+    def held_out_(self) -> Scored | None:
+        """Outcomes, held-out corrected scores and weights of the evidence, as calibrators have them; None without it."""
+        return None if self.evidence is None else self.evidence.scored
+
+    @property
+    def held_out_before_(self) -> FloatArray | None:
+        """The held-out scores before the correction; None without evidence."""
+        return None if self.evidence is None else self.evidence.before
+
+    @property
+    def held_out_cluster_(self) -> UInt64Array | None:
+        """The cluster of each held-out row; None without evidence or clusters."""
+        return None if self.evidence is None else self.evidence.cluster
 
     def predict(self, data: Any, *, threads: int | None = None, on_error: OnError = "raise") -> FloatArray:
         """Correct the predictions of a frame.
@@ -394,6 +418,7 @@ class Model:
             self.map.describe(), size, self.history.measure, self.history.evaluated_on,
             self.history.loss_before, self.history.loss_after,
             None if math.isnan(self.history.shrunken_gain) else self.history.shrunken_gain,
+            0 if self.evidence is None else len(self.evidence.scored.y),
         )  # fmt: skip
 
     def __repr__(self) -> str:

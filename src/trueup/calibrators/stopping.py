@@ -39,6 +39,7 @@ MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negl
 LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ with the number of threads
 SHOWN_ROUNDS = 16  # in the repr of a history
 TRAINING_ROWS, CROSS_VALIDATION = "training rows", "cross-validation"
+EXPECTED = "the scores alone, as if the corrected ones were calibrated"  # of fits without outcomes
 MIN_ROWS = 10
 HOLDOUT_FOLDS = 1000  # folds that rows are assigned to if a share of them is held out
 CLUSTER_BUCKETS = 4096  # in which workers add up the gains of their clusters
@@ -292,7 +293,7 @@ class History:
 
         `loss_after` is that of rounds that were kept because it is low, and so optimistic. See `shrink_gain`.
         """
-        if self.evaluated_on == TRAINING_ROWS:
+        if self.evaluated_on in (TRAINING_ROWS, EXPECTED):
             return math.nan
         return total_shrunken_gain([(r.loss, r.gain, r.error) for r in self.rounds], self.chosen)
 
@@ -611,7 +612,7 @@ def append_rows(table: Table, more: Table) -> Table:
         ])  # fmt: skip
     return replace(
         table, columns=columns, prediction=np.concatenate([table.prediction, more.prediction]),
-        outcome=np.concatenate([table.y, more.y]), weight=weight, kept=None, cluster=cluster,
+        outcome=np.concatenate([table.y, more.y]), weight=weight, kept=None, cluster=cluster, excluded={},
     )  # fmt: skip
 
 

@@ -24,8 +24,15 @@ from trueup.calibrators.crossfit import MarginCurve, ScoreReader
 from trueup.calibrators.curves.estimators import Platt
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.stopping import MIN_ROWS, scale_weights
-from trueup.data.columns import check_aligned
-from trueup.errors import ArgumentError, DataError, HardPredictionWarning, IdentifierWarning, TrueupWarning
+from trueup.data.columns import as_tuple, check_aligned
+from trueup.errors import (
+    ArgumentError,
+    DataError,
+    DroppedColumnWarning,
+    HardPredictionWarning,
+    IdentifierWarning,
+    TrueupWarning,
+)
 from trueup.kernels.trees import MIN_PROBABILITY
 
 if TYPE_CHECKING:
@@ -53,6 +60,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     _: KW_ONLY
     cv: Any = 5
     features: Any = None
+    exclude: Any = ()
     n_jobs: int | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, cluster: Any = None, **params: Any) -> Self:
@@ -89,6 +97,8 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
             scores = curve(_margins(scores))
         self._fit_calibrator(X, rows, scores, outcome, weight, reader, clusters)
         self.estimator_, self._reader_, self._curve_ = fitted, reader, curve
+        if self.features is None and getattr(self.calibrator, "features", None) is None:
+            self._warn_of_dropped_columns(crossfit.take_rows(X, rows, len(outcome)))
         return self
 
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
@@ -204,11 +214,14 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         X, code, w = crossfit.take_rows(X, rows, len(outcome)), outcome[rows], None if weight is None else weight[rows]
         calibrator = self._make_calibrator(task, len(rows), w)
         own = calibrator.get_params(deep=False)
-        features = own.get("features") if self.features is None else self.features
+        # A curve uses the score alone, a curve per group only the columns that form groups.
+        features = own.get("features", own.get("by", ())) if self.features is None else self.features
         names = [f"prediction of {label}" for label in labels] if several else ["prediction"]
-        columns = crossfit.choose_columns(X, code.astype(np.float64), task, features, names)
+        exclude = self.exclude if _names_any(self.exclude) else own["exclude"]
+        columns = crossfit.choose_columns(X, code.astype(np.float64), task, features, names, exclude)
         names = list(columns.prediction)
         roles: dict[str, Any] = {"prediction": names if several else names[0], "features": list(columns.features)}
+        roles["exclude"] = list(columns.excluded)
         if task != "binary":
             roles |= {"classes": labels} if several else {"task": task}
         if "categorical" in own:
@@ -220,7 +233,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
                 warnings.simplefilter("ignore", IdentifierWarning)  # nor these columns
             values = np.array(labels, object)[code] if several else code.astype(np.float64)
             options = {} if clusters is None else {"cluster": clusters[rows]}
-            calibrator.fit(columns.extract(X, scores), values, sample_weight=w, **options)
+            calibrator.fit(columns.extract(X, scores, excluded=True), values, sample_weight=w, **options)
         self.calibrator_, self._columns_ = calibrator, columns
         self.held_out_, self.held_out_before_ = calibrator.held_out_, calibrator.held_out_before_
         self.held_out_cluster_ = calibrator.held_out_cluster_
@@ -245,6 +258,8 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
             problem = "calibrator", text, "leave prediction out: the estimator makes the predictions"
         elif own.get("task", "auto") not in ("auto", task):
             problem = "calibrator", f"must not have task {own['task']!r} with this estimator", 'leave task="auto"'
+        elif _names_any(self.exclude) and _names_any(own["exclude"]):
+            problem = "exclude", "is set twice, here and in the calibrator", "set it in one place"
         elif named and own.get("features") is not None:
             problem = "features", "are named twice, here and in the calibrator", "name them in one place"
         elif named and self.calibrator is not None and not {"features", "by"} & set(own):
@@ -264,6 +279,33 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
             validate_data(self, X, reset=False, skip_check_array=True)
         scores = self._reader_.read(self.estimator_, X)
         return indexable(X)[0], scores if self._curve_ is None else self._curve_(_margins(scores))
+
+    def _warn_of_dropped_columns(self, X: Any) -> None:
+        """Warn if the correction uses columns that nobody named and that the base estimator does not use."""
+        if not self._columns_.features or not self.calibrator_.model_.map.changes:
+            return
+
+        def predict(rows: Any) -> FloatArray:
+            scores = self._reader_.read(self.estimator_, rows)
+            return scores if self._curve_ is None else self._curve_(_margins(scores))
+
+        def correct(rows: Any, scores: FloatArray) -> FloatArray:
+            return self._correct(rows, scores[:, 1:] if scores.shape[1] == 2 else scores)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dropped = crossfit.find_dropped_columns(X, self._columns_, predict, correct)
+        if dropped:
+            named = ", ".join(map(repr, dropped[:6])) + (f" and {len(dropped) - 6} more" if len(dropped) > 6 else "")
+            one = len(dropped) == 1
+            warnings.warn(
+                f"the correction uses {'a column' if one else 'columns'} that the predictions of the estimator do not "
+                f"depend on: {named}\n"
+                f"hint: if {'it was' if one else 'they were'} dropped on purpose, pass exclude={dropped[:6]!r}; if the "
+                f"correction may use {'it' if one else 'them'}, name all its columns with features=",
+                DroppedColumnWarning,
+                stacklevel=3,
+            )
 
     @abstractmethod
     def _read_outcome(self, y: AnyArray, weight: FloatArray | None) -> tuple[AnyArray, AnyArray, ScoreReader]:
@@ -292,7 +334,11 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
         classifier in scikit-learn's ``FrozenEstimator``.
     features : column names or positions, optional
         The columns of X that the calibrator may use. By default all that it can read: numbers, flags, texts, categories
-        and dates; none of a sparse matrix. Named columns of a sparse matrix are made dense, the others never.
+        and dates. Columns of a sparse matrix are made dense; if it has more than 100, they must be named (``[]`` for none).
+    exclude : column names or positions
+        Columns of X that the correction must not use, such as protected attributes; the estimator receives them. If the
+        correction uses columns that nobody named, and that the estimator does not use (as those that a pipeline drops),
+        ``fit`` warns.
     method : {"auto", "predict_proba", "decision_function"}
         The method of the classifier; "auto" is the first that it has. Margins become probabilities by a logistic curve,
         fitted to the same predictions as the calibrator. If an outcome occurred that had a probability of 0, as with trees
@@ -424,6 +470,7 @@ class CalibratedRegressor(RegressorMixin, CalibratedEstimator):  # type: ignore[
         ``MCGrad()`` by default, ``Platt()`` for fewer than 300 rows; its task is set to "regression".
     cv : int, splitter, iterable of splits, or "prefit"
     features : column names or positions, optional
+    exclude : column names or positions
     n_jobs : int, optional
         As for the classifier.
 
@@ -455,6 +502,10 @@ class CalibratedRegressor(RegressorMixin, CalibratedEstimator):  # type: ignore[
     def _read_outcome(self, y: AnyArray, weight: FloatArray | None) -> tuple[AnyArray, AnyArray, ScoreReader]:  # noqa: ARG002
         outcome = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         return outcome, outcome, ScoreReader("predict")
+
+
+def _names_any(names: Any) -> bool:
+    return names is not None and len(as_tuple(names)) > 0
 
 
 def _margins(scores: FloatArray) -> FloatArray:

@@ -152,18 +152,6 @@ def _check_section_options(arguments: argparse.Namespace, profile: Profile, expo
 # The audit
 
 
-def _parse_sampling(text: str | None) -> dict[str, float] | None:
-    """Parse ``--sampling``: the kept shares of rows with outcome 1 and 0, separated by a comma."""
-    if text is None:
-        return None
-    try:
-        positive, negative = map(float, text.split(","))
-    except ValueError:
-        problem, hint = f"--sampling {text} is not two shares", "write --sampling 1,0.1 if one in ten negatives was kept"
-        raise ArgumentError(problem, hint) from None
-    return {"positive": positive, "negative": negative}
-
-
 def _audit(
     arguments: argparse.Namespace, profile: Profile, fix: Model | None, progress: console.ProgressDisplay
 ) -> ScoreAudits:
@@ -190,7 +178,7 @@ def _audit(
         alpha=arguments.alpha, adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed,
         threads=arguments.threads, max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells,
         family=arguments.family, variance_power=arguments.variance_power, tolerance=arguments.tolerance,
-        progress=progress.step, sampling=_parse_sampling(arguments.sampling),
+        progress=progress.step, sampling=io.parse_sampling(arguments.sampling),
     )  # fmt: skip
     second, hard, on_training_rows = None, False, False
     exposure = rows.find_optional(arguments.exposure, "exposure")

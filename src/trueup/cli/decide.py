@@ -17,22 +17,25 @@ from trueup.audits.text import number, shorten
 from trueup.cli import console, io
 from trueup.cli.next_steps import PICTURES, after_decide
 from trueup.cli.output import TextTable, show_page
+from trueup.cli.parser import is_model
 from trueup.data.chunks import format_to_write
 from trueup.data.frame import read
 from trueup.data.scan import find_files
 from trueup.data.sql import column_names
+from trueup.data.table import Table
 from trueup.decisions.evaluate import ACT, DecisionProblem, RuleEvaluation, SegmentCosts, dominated_actions, threshold_of
 from trueup.decisions.rules import Action, as_actions
 from trueup.errors import ArgumentError, ColumnError, FileError, IdentifierWarning, TrueupError, TrueupWarning
 from trueup.metrics.inference import MIN_CLUSTERS
 from trueup.metrics.result import to_plain
+from trueup.modelfile import load
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
     from trueup._types import AnyArray
-    from trueup.data.table import Table
+    from trueup.calibrators.model import Model
     from trueup.decisions import ExpectedCost, Rule
 
 PICTURE_EXAMPLE, ROWS_EXAMPLE = "cost.svg", "decided.parquet"
@@ -53,12 +56,16 @@ def run(arguments: argparse.Namespace) -> int:
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
         table = _read(arguments)
-        labelled = None if arguments.labelled is None else _read(arguments, arguments.labelled, arguments.outcome)
+        evidence = _read_model(arguments) if is_model(arguments.labelled) else None
+        labelled = None if evidence is None else _evidence_table(evidence, table)
+        if arguments.labelled is not None and evidence is None:
+            labelled = _read(arguments, arguments.labelled, arguments.outcome)
         progress.start("deciding")
         evaluation = RuleEvaluation(
             table, problem, labelled=labelled, bins=io.parse_bins(arguments.bins), depth=arguments.depth or 1,
             level=arguments.level, target=arguments.target,
-            cross_fitted=table.schema.prediction[0].endswith(CORRECTED_SUFFIX),
+            cross_fitted=evidence is not None or table.schema.prediction[0].endswith(CORRECTED_SUFFIX),
+            uncorrected=None if evidence is None else evidence.held_out_before_,
         )  # fmt: skip
         text = DecisionText(evaluation)
         progress.note(*text.notes())
@@ -78,7 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Raise before the work if an output cannot be written; warn if a file is both labelled and to be decided on."""
-    labelled = find_files(arguments.labelled).paths if arguments.labelled else []
+    by_model = is_model(arguments.labelled)
+    labelled = find_files(arguments.labelled).paths if arguments.labelled and not by_model else []
+    labelled += [Path(path) for path in arguments.labelled if by_model] if arguments.labelled else []
     for path in find_files(arguments.files).paths if arguments.files else []:
         if any(path.samefile(other) for other in labelled):
             warnings.warn(
@@ -154,6 +163,30 @@ def _read(arguments: argparse.Namespace, paths: Sequence[str] | None = None, out
         error.message = error.message if outcome is None else f"labelled rows: {error.message}"
         raise error from None
     return table
+
+
+def _read_model(arguments: argparse.Namespace) -> Model:
+    """Load the model that --labelled names; raise if it has no evidence, or segments need the columns of its rows."""
+    model = load(arguments.labelled[0])
+    if model.evidence is None:
+        raise ArgumentError(
+            f"{arguments.labelled[0]} has no evidence: held-out outcomes and scores",
+            hint="fit it again with --keep-evidence, or name a file of labelled rows",
+        )
+    if arguments.by is not None:
+        raise ArgumentError(
+            "--by needs labelled rows with these columns; a model has outcomes and scores only",
+            hint="name a file, such as that of fit --held-out, or leave --by out",
+        )
+    return model
+
+
+def _evidence_table(model: Model, table: Table) -> Table:
+    """Return the held-out rows of a model as labelled rows with the columns of ``table``."""
+    assert model.held_out_ is not None
+    y, p, w = model.held_out_
+    weight = None if (w == 1).all() else w
+    return Table(replace(table.schema, outcome="outcome"), {}, p, y, weight, cluster=model.held_out_cluster_)
 
 
 def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace) -> str:

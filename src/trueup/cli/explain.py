@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +55,7 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
     explanation, history = model.explanation, model.history
     parts: list[str | TextTable] = [*repr(model.info()).splitlines(), ""]
     count = len(explanation.corrections)
+    parts += [explanation.note, ""] if explanation.note else []
     if count:
         parts += [
             f"largest corrections: mean absolute change of the score {explanation.mean_change:.2g}; all {count} explain "
@@ -61,8 +63,15 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
             output.corrections_table(explanation, top),
         ]
         parts += [f"{count - top} more: --top {count}"] if count > top else []
+    elif model.map.changes:
+        parts.append(f"mean absolute change of the score {explanation.mean_change:.2g}")
     else:
         parts.append("no corrections: the model leaves every score unchanged")
+    if explanation.excluded:
+        reported = replace(explanation, corrections=explanation.excluded)
+        parts += ["", "columns that the correction does not use", output.corrections_table(reported, top)]
+        count = len(explanation.excluded)
+        parts += [f"{count - top} more: --top {count}"] if count > top else []
     if isinstance(model.map, PatchMap) and model.map.patches:
         patches = model.map.patch_list
         parts += ["", "patches, in order; each applies to the scores left by those above it"]

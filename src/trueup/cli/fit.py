@@ -12,7 +12,7 @@ import numpy as np
 
 from trueup.calibrators.patches.map import PatchMap
 from trueup.cli import console, io
-from trueup.cli.next_steps import after_fit
+from trueup.cli.next_steps import after_fit, option_name
 from trueup.cli.output import (
     corrections_table,
     describe_evaluation,
@@ -22,9 +22,10 @@ from trueup.cli.output import (
     show_page,
     table_notes,
 )
-from trueup.cli.parser import METHODS
+from trueup.cli.parser import METHODS, PRIOR, is_model
 from trueup.cli.predict import model_columns, text_columns
 from trueup.data.chunks import format_to_write
+from trueup.data.frame import read
 from trueup.data.scan import find_files
 from trueup.data.table import HELD_OUT_SUFFIX
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress.note(*fit_notes(calibrator.model_, calibrator))
         progress.start("writing")
         held_out_rows = None if arguments.held_out is None else _write_held_out(calibrator, table, arguments)
-        save(calibrator, arguments.output)
+        save(calibrator, arguments.output, evidence=arguments.keep_evidence)
         model = load(arguments.output)
     if arguments.json is not None:
         data = {"file": arguments.output, **model_data(model)}
@@ -112,23 +113,32 @@ def _check_options(arguments: argparse.Namespace) -> None:
                 )
             sources.append(path)
     outputs = [(arguments.output, "model.trueup"), (arguments.json, "fit.json"), (arguments.resume, "fit.rounds")]
+    if arguments.keep_evidence:
+        _check_holds_out(arguments, "--keep-evidence")
     if arguments.held_out is not None:
         _check_held_out(arguments)
         outputs.append((arguments.held_out, HELD_OUT_EXAMPLE))
     io.check_outputs(outputs, sources)
 
 
-def _check_held_out(arguments: argparse.Namespace) -> None:
-    if arguments.method in CURVES and not arguments.cross_validate:
+def _check_holds_out(arguments: argparse.Namespace, option: str) -> io.InputRows:
+    """Raise if the method holds no rows out, or the outcome is not binary; return the rows."""
+    if arguments.method == PRIOR or (arguments.method in CURVES and not arguments.cross_validate):
+        curve = "add --cross-validate, which fits it by cross-validation, or use another --method"
         raise ArgumentError(
-            f"--held-out: {arguments.method} holds no rows out",
-            hint="add --cross-validate, which fits it by cross-validation, or use another --method",
+            f"{option}: {arguments.method} holds no rows out",
+            hint="use another --method" if arguments.method == PRIOR else curve,
         )
-    format_to_write(arguments.held_out)
     rows = io.InputRows(arguments)
+    if len(rows.find_all(arguments.prediction, "prediction")) > 1 or arguments.task == "regression":
+        raise ArgumentError(f"{option} needs one prediction column and a binary outcome", hint="leave it out")
+    return rows
+
+
+def _check_held_out(arguments: argparse.Namespace) -> None:
+    rows = _check_holds_out(arguments, "--held-out")
+    format_to_write(arguments.held_out)
     prediction = rows.find_all(arguments.prediction, "prediction")
-    if len(prediction) > 1 or arguments.task == "regression":
-        raise ArgumentError("--held-out needs one prediction column and a binary outcome", hint="leave it out")
     for name in (f"{score}_trueup{suffix}" for score in prediction for suffix in ("", HELD_OUT_SUFFIX)):
         if name.lower() in {known.lower() for known in rows.columns}:
             raise ColumnError(
@@ -159,7 +169,7 @@ def _parameters(calibrator: Any) -> Mapping[str, Any]:
 def feature_lists(arguments: argparse.Namespace) -> list[str] | None:
     """Return --features or --by, the columns that the method reads besides the score; None: all columns without a role."""
     method, by, features = arguments.method, arguments.by, arguments.features
-    if method not in CURVES and (method != LORE or by is None):
+    if method not in (*CURVES, *([PRIOR] if by is None else [])) and (method != LORE or by is None):
         if by is not None:
             raise ArgumentError(
                 f"--by is for the methods {', '.join((*CURVES, LORE))}; {method} finds segments itself",
@@ -174,7 +184,7 @@ def feature_lists(arguments: argparse.Namespace) -> list[str] | None:
     if features is not None:
         raise ArgumentError(
             f"--features is not for {method}, which reads the prediction alone",
-            hint="fit one curve per group with --by, or use --method mcgrad",
+            hint="use --method mcgrad" if method == PRIOR else "fit one curve per group with --by, or use --method mcgrad",
         )
     return list(by or [])
 
@@ -187,6 +197,7 @@ def make_calibrator(arguments: argparse.Namespace, schema: Schema, validation: A
         "prediction": list(schema.prediction) if len(schema.prediction) > 1 else schema.prediction[0],
         "features": names,
         "by": names,
+        "exclude": io.split_names(arguments.exclude or []),
         "task": arguments.task,
         "unlabelled": arguments.unlabelled,
         "categorical": [name for name in io.split_names(arguments.categorical or []) if name in names],
@@ -208,15 +219,47 @@ def make_calibrator(arguments: argparse.Namespace, schema: Schema, validation: A
 
         settings["stopping"] = CrossValidation()
     known = _parameters(calibrator)
-    optional = {"depth": arguments.depth, "monotone": arguments.monotone or None, "resume": arguments.resume}
+    optional = {
+        "depth": arguments.depth, "monotone": arguments.monotone or None, "resume": arguments.resume,
+        "sampling": io.parse_sampling(arguments.sampling), "prevalence": _parse_prevalence(arguments.prevalence),
+        "reference_prevalence": arguments.reference_prevalence,
+        "labelled": None if arguments.labelled is None else _read_labelled,
+    }  # fmt: skip
     for parameter, value in optional.items():
         if value is not None:
             if parameter not in known:
-                check_supports(method, parameter, f"--{parameter} is not for {method}")
+                check_supports(method, parameter, f"{option_name(parameter)} is not for {method}")
+            value = _read_labelled(arguments, schema) if value is _read_labelled else value
             settings[parameter] = value
     if schema.classes and "classes" not in known:
         check_supports(method, "classes", f"{method} corrects one prediction column; got several classes")
     return calibrator(**{name: value for name, value in settings.items() if name in known})
+
+
+def _parse_prevalence(text: str | None) -> float | str | None:
+    try:
+        return text if text in (None, "estimate") else float(text)
+    except ValueError:
+        raise ArgumentError(
+            f'--prevalence must be a number or "estimate"; got {text!r}', "write --prevalence 0.03"
+        ) from None
+
+
+def _read_labelled(arguments: argparse.Namespace, schema: Schema) -> Any:
+    """Return the model that --labelled names, or outcomes, scores and weights of its rows."""
+    if is_model(arguments.labelled):
+        return load(arguments.labelled[0])
+    if arguments.outcome is None:
+        raise ArgumentError("--labelled needs --outcome", hint="name the outcome column of the labelled rows")
+    rows = io.InputRows(arguments, arguments.labelled)
+    outcome, weight = rows.find(arguments.outcome, "outcome"), rows.find_optional(schema.weight, "weight")
+    (prediction,) = (rows.find(name, "prediction") for name in schema.prediction)
+    data = rows.read([outcome, prediction, weight], [], outcome)
+    table = read(
+        data, outcome=outcome, prediction=prediction, weight=weight, features=[], task="binary",
+        unlabelled=arguments.unlabelled,
+    )  # fmt: skip
+    return (table.y, table.prediction) if table.weight is None else (table.y, table.prediction, table.weight)
 
 
 # The fit

@@ -76,8 +76,11 @@ class InputRows:
     def _find_roles(self, features: Sequence[str] | None, role: str) -> dict[str, Any]:
         """Return columns by role, without the prediction (features as "by"), and settings; ``role`` is for messages."""
         arguments = self._arguments
+        for_labelled = getattr(arguments, "labelled", None) is not None  # the outcome is a column of those rows
+        excluded = {"exclude": self.find_all(arguments.exclude, "excluded column")} if hasattr(arguments, "exclude") else {}
         return {
-            "outcome": self.find(arguments.outcome, "outcome"),
+            **excluded,
+            "outcome": self.find_optional(None if for_labelled else arguments.outcome, "outcome"),
             "weight": self.find_optional(arguments.weight, "weight"),
             "cluster": self.find_optional(getattr(arguments, "cluster", None), "cluster"),
             "by": None if features is None else self.find_all(features, role),
@@ -114,7 +117,8 @@ class InputRows:
         taken = [roles["outcome"], *predictions, roles["weight"], roles["cluster"], exposure]
         if by is not None:
             roles["categorical"] = [name for name in roles["categorical"] if name in {*taken, *by}]
-        needed, check = None if by is None else [*taken, *by], roles["cluster"] is None
+        excluded = roles.get("exclude", [])
+        needed, check = None if by is None else [*taken, *by, *excluded], roles["cluster"] is None
         data = self.read(needed, roles["categorical"], roles["outcome"], identifiers=check)
 
         def make_table(prediction: list[str], weight: str | None = None) -> Table:
@@ -169,6 +173,18 @@ def parse_bins(specs: Sequence[str] | None) -> dict[Any, Any]:
             )
         bins[name or ...] = parsed
     return bins
+
+
+def parse_sampling(text: str | None) -> dict[str, float] | None:
+    """Parse ``--sampling``: the kept shares of rows with outcome 1 and 0, separated by a comma."""
+    if text is None:
+        return None
+    try:
+        positive, negative = map(float, text.split(","))
+    except ValueError:
+        problem, hint = f"--sampling {text} is not two shares", "write --sampling 1,0.1 if one in ten negatives was kept"
+        raise ArgumentError(problem, hint) from None
+    return {"positive": positive, "negative": negative}
 
 
 # Positive outcomes

@@ -152,7 +152,7 @@ def after_predict(arguments: argparse.Namespace, model: Model, names: list[str])
 
 def after_decide(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> list[str]:
     """Suggest to correct miscalibrated scores and decide again, or to audit the scores once outcomes are known."""
-    if evaluation.miscalibrated and not evaluation.reversed_scores:
+    if evaluation.miscalibrated and not evaluation.reversed_scores and arguments.outcome is not None:
         score, corrected = evaluation.prediction, f"{evaluation.prediction}_trueup"
         columns = _as_given(arguments, ("positive", "weight", "cluster", "categorical", "unlabelled"))
         features = [feature.name for feature in evaluation.table.schema.features]

@@ -209,8 +209,8 @@ def table_notes(arguments: argparse.Namespace, table: Table, rows: int | None = 
     else:
         reason = "auto: several prediction columns are classes"
     yield f"task: {schema.task} ({reason})"
-    roles = [f"outcome {schema.outcome}", f"prediction {', '.join(schema.prediction)}"]
-    optional = {"weight": schema.weight, "cluster": schema.cluster}
+    roles = [f"prediction {', '.join(schema.prediction)}"]
+    optional = {"outcome": schema.outcome, "weight": schema.weight, "cluster": schema.cluster}
     yield "roles: " + "; ".join([*roles, *(f"{role} {name}" for role, name in optional.items() if name)])
     if arguments.positive is not None:
         yield f"outcome: {arguments.positive} counts as 1, every other as 0 (--positive)"
@@ -245,7 +245,7 @@ def fit_notes(model: Model, calibrator: Any) -> Iterator[str]:
     """Yield lines for --verbose on the parameters, the rounds and the stopping of a fit."""
     history = model.history
     parameters = calibrator.get_params(deep=False)
-    shown = {name: value for name, value in parameters.items() if name not in ("features", "by")}
+    shown = {name: value for name, value in parameters.items() if name not in ("features", "by", "labelled")}
     if hasattr(shown.get("stopping"), "data"):
         shown["stopping"] = "rows of --validation"  # instead of the data
     listed = ", ".join(f"{name}={value!r}" for name, value in shown.items())

@@ -13,17 +13,19 @@ from trueup.cli.next_steps import option_name
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from _typeshed import SupportsWrite
 
 OPTION_SIMILARITY, CHOICE_SIMILARITY = 0.75, 0.7  # difflib ratios above which a word is suggested
+PRIOR = "prior"  # the method that needs no outcome
 METHODS = {
     "auto": "Auto", "mcgrad": "MCGrad", "lsboost": "LSBoost", "depthtwo": "DepthTwo", "hkrr": "HKRR",
     "multiaccuracy": "Multiaccuracy", "isotonic": "Isotonic", "platt": "Platt", "temperature": "Temperature",
     "beta": "Beta", "histogram": "Histogram", "additive": "Additive", "multiplicative": "Multiplicative",
-    "logistic": "Logistic", "lore": "LoRe",
+    "logistic": "Logistic", "lore": "LoRe", PRIOR: "PriorCorrection",
 }  # fmt: skip
+MODEL_SUFFIX = ".trueup"
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 PROFILE_NAMES = ("general", "credit", "ads", "health")  # built in; a file defines another
 LIST: dict[str, Any] = {"action": "append"}
@@ -48,8 +50,8 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--rows": option("number of loans (default 40000, at least 1000)", "N", type=int, default=40_000),
     "--validation": option("validation rows, used instead of held-out rows of FILE, such as later ones", "FILE", **LIST),
     "--labelled": option(
-        "rows with outcomes that neither the model nor a correction was fitted on, such as those of fit --held-out; they "
-        "correct the cost for miscalibration",
+        "rows with outcomes that neither the model nor a correction was fitted on, such as those of fit --held-out; or a "
+        "model saved with --keep-evidence",
         "FILE", **LIST,
     ),
     # columns
@@ -83,6 +85,10 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     ),
     "--fix": option("the model between both scores; the page shows its corrections", "MODEL"),
     "--features": option("feature columns (default: all without a role)", "A,B,C", **LIST),
+    "--exclude": option(
+        "columns that the correction must not use, such as protected attributes; explain reports its effect on them", "A,B",
+        **LIST,
+    ),
     # segments
     "--by": option("columns that form segments", "A,B,C", **LIST),
     "--depth": option("how many columns a segment combines", "N", type=int),
@@ -118,8 +124,16 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "enough, possibly none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked for "
         "saturation; hkrr, multiaccuracy: a readable list of patches; lore: the outcomes of similar rows; logistic: a "
         "logistic regression on score and features; isotonic, platt, temperature, beta, histogram: a curve of the score "
-        "alone; additive, multiplicative: one number added to all scores, or one factor",
+        "alone; additive, multiplicative: one number added to all scores, or one factor; prior: "
+        "another prevalence, without outcomes",
         "NAME", default="mcgrad", choices=tuple(METHODS),
+    ),
+    "--prevalence": option(
+        "the mean that corrected scores shall have, or estimate: from these scores and --labelled rows from before (prior)",
+        "X",
+    ),
+    "--reference-prevalence": option(
+        "the prevalence at which scores are calibrated, if there are no --labelled rows (prior)", "X", type=float
     ),
     "--cross-validate": option(
         "keep a curve of the score only if it lowers the held-out loss (other methods always do)", **SWITCH
@@ -157,6 +171,9 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "write the held-out rows with their held-out corrected scores, for trueup decide --labelled; an audit of them is "
         "nearly blind",
         "FILE",
+    ),
+    "--keep-evidence": option(
+        "keep held-out outcomes and scores in the model, for decide --labelled MODEL; such a file holds data", **SWITCH
     ),
     "--as": option("the name of the new column", "NAME", dest="name", **LIST),
     "--only": option("write only the corrected score", **SWITCH),
@@ -295,26 +312,31 @@ examples:
   trueup fit may.csv --outcome y --prediction p --validation june.csv -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --held-out held.csv -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method lore --features x1,x2,x3 -o model.trueup
+  trueup fit scores.csv --prediction p --method prior --sampling 1,0.1 -o model.trueup
+  trueup fit new.csv --prediction p --method prior --prevalence estimate --labelled old.csv --outcome y -o model.trueup
 """,
         {
             "rows": (
-                FILES, "--sql", "--validation",
+                FILES, "--sql", "--validation", Use("--labelled", "from before the prevalence changed (prior)"),
                 Use("--memory", "mcgrad only; the held-out rows differ, otherwise the model is the same"), "--spill",
                 "--resume",
             ),
             "columns": (
-                OUTCOME, PREDICTION, "--positive", "--classes", "--weight",
+                Use("--outcome", "0/1, a probability, a number, or a class; optional for prior", needed=True), PREDICTION,
+                "--positive", "--classes", "--weight",
                 Use("--cluster", "held-out rows are whole clusters"), "--task", "--unlabelled", "--features",
-                "--categorical",
+                "--exclude", "--categorical",
             ),
             "method": (
                 "--method",
                 Use("--by", "one curve of the score per group, shrunk towards the pooled curve; with lore, rows of the "
                     "same group are the similar rows"),
-                "--cross-validate", Use("--depth", "here a tree or a patch"), "--monotone", "--seed",
+                "--cross-validate", Use("--depth", "here a tree or a patch"), "--monotone",
+                Use("--sampling", "the score was fitted on (prior)"), "--prevalence", "--reference-prevalence", "--seed",
             ),
             "output": (
-                Use("--output", "the model, such as model.trueup", needed=True), "--held-out", "--json", "--threads",
+                Use("--output", "the model, such as model.trueup", needed=True), "--held-out", "--keep-evidence", "--json",
+                "--threads",
                 *COMMON,
             ),
         },
@@ -389,7 +411,7 @@ costs: per row, in any unit; negative costs are gains. --cost-fn is the cost of 
                 "--cost-fn", "--cost-fp", "--cost-tp", "--cost-tn", "--action", "--threshold", "--capacity", "--fixed-cost",
             ),
             "labelled rows": (
-                "--labelled", Use("--outcome", "0/1 or a probability, in the labelled rows"), "--positive", "--unlabelled",
+                Use("--labelled", "they correct the cost for miscalibration"), Use("--outcome", "0/1 or a probability, in the labelled rows"), "--positive", "--unlabelled",
                 Use("--cluster", "in the labelled rows"),
             ),
             "segments": (
@@ -430,6 +452,7 @@ RELATIONS = {
     "fit": [
         ("spill", "needs", "memory", MEMORY_HINT),
         ("held_out", "excludes", "memory", "pass validation rows with --validation, and score them with trueup predict"),
+        ("keep_evidence", "excludes", "memory", "held-out rows are kept of fits in memory only"),
         ("held_out", "excludes", "validation", "score that file with trueup predict: the model was not fitted on its rows"),
     ],
     "decide": [
@@ -447,7 +470,11 @@ MINIMA = {"seed": 0, "threads": 1, "top": 0, "rows": 1000}
 
 def check_arguments(arguments: argparse.Namespace) -> None:
     """Raise if rows are missing, integers are too small, or options do not belong together."""
-    given = {name for name, value in vars(arguments).items() if value is not None and value != []}
+    given = {name for name, value in vars(arguments).items() if value is not None and value != [] and value is not False}
+    if is_model(getattr(arguments, "labelled", None)):
+        for name in {"outcome", "positive", "cluster"} & given if arguments.verb == "decide" else ():
+            raise ArgumentError(f"--labelled {arguments.labelled[0]} has its outcomes", hint=f"leave --{name} out")
+        given |= {"outcome"}
     if hasattr(arguments, "files") and not given & {"files", "sql"}:
         raise ArgumentError("no FILE was named", hint="name files, or pass a query with --sql")
     for name, low in MINIMA.items():
@@ -460,6 +487,11 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     by = getattr(arguments, "by", None)
     if arguments.verb != "audit" and by is not None and not any(names.strip(" ,") for names in by):
         raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")
+
+
+def is_model(paths: Sequence[str] | None) -> bool:
+    """Return whether these are not rows but one model, by its extension."""
+    return paths is not None and len(paths) == 1 and paths[0].lower().endswith(MODEL_SUFFIX)
 
 
 class Parser(argparse.ArgumentParser):
@@ -486,6 +518,8 @@ class Parser(argparse.ArgumentParser):
         missing = [action for action in needed if not getattr(parsed, action.dest)]
         if getattr(parsed, "sql", None) is not None:  # the rows come from the query
             missing = [action for action in missing if action.dest != "files"]
+        if getattr(parsed, "method", None) == PRIOR:
+            missing = [action for action in missing if action.dest != "outcome"]
         only_files = [action.dest for action in missing] == ["files"]  # reported later, with a better hint
         if missing and not only_files and not (rest and self._similar_option()):
             names = ["/".join(action.option_strings) or str(action.metavar) for action in missing]

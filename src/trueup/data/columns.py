@@ -281,6 +281,35 @@ def as_tuple(names: Any) -> tuple[Any, ...]:
     return tuple(names) if isinstance(names, Iterable) and not isinstance(names, (str, bytes)) else (names,)
 
 
+def as_keys(names: Any, source: ColumnSource) -> tuple[Hashable, ...]:
+    """Return one name or several as a tuple; in pandas, a tuple may itself be a name."""
+    return (names,) if isinstance(names, tuple) and names in source.keys else as_tuple(names)
+
+
+def find_excluded(source: ColumnSource, exclude: Any, scores: Sequence[Hashable]) -> tuple[Hashable, ...]:
+    """Return the keys of the columns that must not be used; raise if one does not exist or is the prediction."""
+    excluded = source.find_all(as_keys(() if exclude is None else exclude, source), "excluded column")
+    for key in excluded:
+        if key in scores:
+            raise ColumnError(
+                f"column {source.label(key)!r} is named both as prediction and in exclude",
+                hint="exclude names columns that the correction must not use besides the prediction",
+            )
+    return excluded
+
+
+def check_distinct_roles(
+    roles: Mapping[str, Hashable | None], predictions: Sequence[Hashable], source: ColumnSource
+) -> None:
+    """Raise if a column has two of the ``roles``, or is also one of the ``predictions``."""
+    taken: dict[Hashable | None, str] = dict.fromkeys(predictions, "prediction")
+    for role, key in roles.items():
+        if key is not None and (other := taken.setdefault(key, role)) != role:
+            raise ColumnError(
+                f"column {source.label(key)!r} is named both as {other} and as {role}", hint="a column has one role"
+            )
+
+
 def check_unique_names(names: Sequence[Hashable]) -> None:
     """Raise if a column name appears more than once."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -348,13 +377,13 @@ def open_source(data: Any) -> ColumnSource:
         check_unique_names(getattr(data, "column_names", None) or list(data.columns))
         raise
     except TypeError as error:
-        lazy = hasattr(data, "collect")
-        raise ColumnError(
-            f"cannot read data of type {type(data).__module__}.{type(data).__qualname__}",
-            hint="call .collect() on it first"
-            if lazy
-            else "pass a pandas, polars or pyarrow frame, a dict of arrays, or a NumPy array",
-        ) from error
+        hint = "pass a pandas, polars or pyarrow frame, a dict of arrays, or a NumPy array"
+        if hasattr(data, "collect"):
+            hint = "call .collect() on it first"
+        elif hasattr(data, "toarray"):
+            hint = "a sparse matrix: select the columns to use, and make them dense with .toarray()"
+        kind = f"{type(data).__module__}.{type(data).__qualname__}"
+        raise ColumnError(f"cannot read data of type {kind}", hint) from error
     return ColumnSource(tuple(frame.columns), len(frame), lambda key: _from_series(frame.get_column(key), str(key)))
 
 
@@ -388,6 +417,8 @@ def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
         return RawColumn("number", np.full(len(series), np.nan))  # no type, since it has no values
     if dtype == nw.Object:
         return from_objects(series.to_list(), name)
+    if is_pandas and hasattr(series.to_native(), "sparse"):
+        return _from_series(nw.from_native(series.to_native().sparse.to_dense(), series_only=True), name)
     raise ColumnError(f"column {name!r} has a type that trueup does not read: {dtype}", hint=UNSUPPORTED_HINT)
 
 
@@ -466,6 +497,17 @@ def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
             hint="pass a pandas, polars or pyarrow frame, or None for a dict of arrays",
         ) from error
     return _native_frame(columns, backend)
+
+
+def permute_column(frame: Any, key: Hashable, order: AnyArray) -> Any:
+    """Return a frame of any library with the values of one column in another ``order``; its type stays the same."""
+    native = nw.from_native(frame, eager_only=True)
+    column: nw.Series[Any] = native.get_column(cast("str", key))
+    if native.implementation.is_pandas_like():  # a key need not be a text
+        permuted = frame.copy(deep=False)
+        permuted[key] = column.to_native().take(order).set_axis(frame.index)
+        return permuted
+    return native.with_columns(column[order.tolist()].alias(str(key))).to_native()
 
 
 def frame_of(library: str, columns: Mapping[str, AnyArray]) -> Any:

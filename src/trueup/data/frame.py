@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import warnings
@@ -17,9 +18,11 @@ from trueup.data.columns import (
     FEATURE_KINDS,
     ColumnSource,
     RawColumn,
-    as_tuple,
+    as_keys,
     check_aligned,
+    check_distinct_roles,
     encode_used_texts,
+    find_excluded,
     find_similar_name,
     from_array,
     from_objects,
@@ -41,7 +44,7 @@ from trueup.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
     from trueup.data.columns import CodedColumn
@@ -91,18 +94,6 @@ def check_has_rows(rows: int) -> None:
     """Raise if the data has no rows."""
     if rows == 0:
         raise DataError("the data has no rows", hint="check the filter or file that it comes from")
-
-
-def check_distinct_roles(
-    roles: Mapping[str, Hashable | None], predictions: Sequence[Hashable], source: ColumnSource
-) -> None:
-    """Raise if a column has two of the ``roles``, or is also one of the ``predictions``."""
-    taken: dict[Hashable | None, str] = dict.fromkeys(predictions, "prediction")
-    for role, key in roles.items():
-        if key is not None and (other := taken.setdefault(key, role)) != role:
-            raise ColumnError(
-                f"column {source.label(key)!r} is named both as {other} and as {role}", hint="a column has one role"
-            )
 
 
 def resolve_task(task: str, classes: Sequence[Any] | None, *, several: bool) -> Task:
@@ -482,6 +473,7 @@ def read(
     unlabelled: Unlabelled = "error",
     classes: Sequence[Any] | None = None,
     cluster: Any = None,
+    exclude: Sequence[Hashable] | Hashable = (),
     check_columns: bool = False,
     schema: Schema | None = None,
     position: RowPosition | None = None,
@@ -491,9 +483,10 @@ def read(
     Roles are column names (positions in an array, whose default prediction is column 0) or arrays of values. Several
     prediction columns are the probabilities of ``classes``; NO_PREDICTION stands for none. By default the features are all
     columns without a role; ``categorical`` names numbers to be read as categories. ``cluster`` identifies rows that belong
-    together; ``check_columns`` warns of a column that does if there is none, and of columns that may leak the outcome. With
-    a ``schema``, its vocabularies are used, and other levels are missing. A ``position`` means that these are only some of
-    all rows: messages count rows from there, and what only all rows can show is left to `RowSummary.check`.
+    together; columns in ``exclude`` are never features, only reported; ``check_columns`` warns of a column of clusters if no
+    cluster is given, and of columns that may leak the outcome. With a ``schema``, its vocabularies are used, and other levels
+    are missing. A ``position`` means that these are only some of all rows: messages count rows from there, and what only all
+    rows can show is left to `RowSummary.check`.
     """
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
@@ -518,14 +511,16 @@ def read(
     w = check_weight(w_raw, w_name, position)
     clusters = None if c_raw is None else cluster_keys(c_raw, str(c_name), partial(describe_rows, position=position))
     keep, counts = rows_to_keep(y, w, y_name, unlabelled, position)
-    chosen = choose_features(source, features, keys, y_key, w_key, c_key)
+    hidden = find_excluded(source, exclude, keys)
+    chosen = choose_features(source, features, keys, y_key, w_key, c_key, hidden)
     described, columns, left_out = _read_features(source, chosen, categorical, keep, schema)
+    excluded = _read_excluded(source, [key for key in hidden if key not in (y_key, w_key, c_key)], categorical, keep)
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
         clusters = None if clusters is None else clusters[keep]
     own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), names, c_name)
-    table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out, clusters)
+    table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out, clusters, excluded)
     if position is None:
         RowSummary().include(table).check(own_schema)
     if check_columns and y is not None:
@@ -587,12 +582,17 @@ def choose_features(
     outcome: Hashable | None,
     weight: Hashable | None,
     cluster: Hashable | None = None,
+    excluded: Sequence[Hashable] = (),
 ) -> tuple[Hashable, ...]:
     """Return the keys of the features, by default of all columns without a role; raise if the outcome is one of them."""
     if features is None:
         marks = {f"{score}{HELD_OUT_SUFFIX}" for score in scores}
-        return tuple(key for key in source.keys if key not in {*scores, *marks, outcome, weight, cluster})
-    chosen = source.find_all(_as_keys(features, source), "feature")
+        return tuple(key for key in source.keys if key not in {*scores, *marks, outcome, weight, cluster, *excluded})
+    chosen = source.find_all(as_keys(features, source), "feature")
+    if both := [key for key in chosen if key in excluded]:
+        raise ColumnError(
+            f"column {source.label(both[0])!r} is named both as feature and in exclude", hint="leave it out of one of them"
+        )
     if outcome is not None and outcome in chosen:
         raise ColumnError(
             f"column {source.label(outcome)!r} is identical to the outcome: it is the outcome", hint="leave it out"
@@ -614,7 +614,7 @@ def _read_features(
 ) -> tuple[list[Feature], dict[str, AnyArray], dict[str, str]]:
     """Return features, their columns (rows ``keep``, levels of ``schema`` if given), and columns left out with reasons."""
     known = {} if schema is None else {feature.name: feature for feature in schema.features}
-    as_categories = source.find_all(_as_keys(categorical, source), "categorical")
+    as_categories = source.find_all(as_keys(categorical, source), "categorical")
     described, columns, left_out = [], {}, {}
     for key in chosen:
         name, raw = source.label(key), source.fetch(key)
@@ -637,11 +637,17 @@ def _read_features(
     return described, columns, left_out
 
 
-def _as_keys(names: Sequence[Hashable] | Hashable, source: ColumnSource) -> tuple[Hashable, ...]:
-    """Return names as a tuple; in pandas, a tuple may itself be a name."""
-    if isinstance(names, tuple) and names in source.keys:
-        return (names,)
-    return as_tuple(names)
+def _read_excluded(
+    source: ColumnSource, keys: Sequence[Hashable], categorical: Any, keep: IntArray | None
+) -> dict[Feature, AnyArray]:
+    """Read columns that are only reported; identifiers, and columns that cannot be read, are left out."""
+    excluded: dict[Feature, AnyArray] = {}
+    for key in keys:
+        with contextlib.suppress(ColumnError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", IdentifierWarning)
+            described, columns, _ = _read_features(source, [key], categorical, keep, None)
+            excluded |= zip(described, columns.values(), strict=True)
+    return excluded
 
 
 def _role(
@@ -690,7 +696,7 @@ def find_scores(source: ColumnSource, prediction: Any) -> tuple[Hashable, ...]:
     """Return the keys of the prediction columns, by default the first column of an array."""
     if prediction is None and not source.by_position:
         raise ArgumentError("no prediction column was named", hint="name it, as {prediction}", settings={"prediction": "p"})
-    keys = source.find_all(_as_keys(0 if prediction is None else prediction, source), "prediction")
+    keys = source.find_all(as_keys(0 if prediction is None else prediction, source), "prediction")
     if not keys:
         raise ArgumentError("an empty list of prediction columns", hint="name one column, or one per class")
     return keys

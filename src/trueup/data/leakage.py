@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = 1000
 MIN_OUTCOMES = 50  # rows of each outcome in the sample, below which a column may separate them by chance
 MIN_AUC = 0.99  # of a column that may leak; for real outcomes of the rank correlation
+MIN_CORRELATION = 0.999  # of a copy of a real outcome
 SCREEN_STEP, SCREEN_AUC = 12, 0.9  # of 84 rows of the sample: a column with a lower one is not examined further
 MAX_RELATIVE_ERROR = 0.5  # 1 - AUC of such a column, relative to that of the prediction
 MAX_LEVELS = 50  # of a categorical column whose AUC is computed: event rates of more levels would be chance
@@ -39,8 +40,10 @@ MAX_NAMED = 6  # columns in a message
 def warn_of_leakage(table: Table, *, default_features: bool, stacklevel: int = 4) -> None:
     """Warn of features that predict the outcome almost perfectly; if features were not named, also of other scores.
 
-    A feature may leak if its AUC for some outcome is at least 0.99, and 1 - AUC below half that of the prediction.
-    Categories are ordered by their event rate. Real outcomes are compared by rank correlation instead.
+    A feature may leak if its AUC for some outcome is at least 0.99, and either 1 - AUC is below half that of the prediction,
+    or it has no more values than the outcome: a copy with errors, from which the prediction may have been computed.
+    Categories are ordered by their event rate. Real outcomes are compared by rank correlation instead, of at least 0.999 if
+    the prediction has the same.
 
     A feature looks like another score if it has more than 20 values, all in [0, 1], and either its rank correlation with
     the prediction is at least 0.9 (or at most -0.99: the other class); or, read as a probability, its Brier skill is at
@@ -54,7 +57,7 @@ def warn_of_leakage(table: Table, *, default_features: bool, stacklevel: int = 4
     for feature in table.schema.features:
         column = table.columns[feature.name][sample.rows]
         auc, base = sample.compare_auc(column, feature)
-        if auc >= MIN_AUC and 1 - auc < MAX_RELATIVE_ERROR * (1 - base):
+        if auc >= MIN_AUC and (1 - auc < MAX_RELATIVE_ERROR * (1 - base) or sample.is_copy(column, auc)):
             leaks[feature.name] = auc, base
         elif default_features and feature.kind == "numeric" and sample.is_score(column):
             scores.append(feature.name)
@@ -134,6 +137,12 @@ class _Sample:
         # Whether a value is missing may reveal the outcome, too: only defaults have a date of default.
         lowest = self._auc(np.where(missing, -np.inf, column), targets, min_rows)
         return np.maximum(lowest, self._auc(column[~missing], targets[~missing], min_rows))
+
+    def is_copy(self, column: AnyArray, auc: float) -> bool:
+        """Return whether a column with this AUC, or rank correlation, looks like the outcome itself, with few errors."""
+        if not self.has_events:
+            return auc >= MIN_CORRELATION
+        return len(np.unique(column[column == column])) <= max(self.targets.shape[1], 2)
 
     def is_score(self, column: FloatArray) -> bool:
         """Return whether a numeric column looks like another score."""

@@ -11,7 +11,16 @@ import numpy as np
 
 from trueup._validate import check_choice
 from trueup.data import frame
-from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, ColumnSource, as_tuple, open_source, untyped_if_missing
+from trueup.data.columns import (
+    FEATURE_KINDS,
+    FLAG_LEVELS,
+    ColumnSource,
+    as_tuple,
+    check_distinct_roles,
+    find_excluded,
+    open_source,
+    untyped_if_missing,
+)
 from trueup.data.folds import random_row_keys
 from trueup.data.table import Feature, Schema, Task, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError
@@ -63,6 +72,7 @@ def assign_roles(
     unlabelled: str = "error",
     classes: Sequence[Any] | None = None,
     cluster: Any = None,
+    exclude: Any = (),
 ) -> Roles:
     """Assign roles to columns as `trueup.data.frame.read` does, before any row is read."""
     check_choice("task", task, ("auto", "binary", "regression"))
@@ -76,12 +86,13 @@ def assign_roles(
         None if name is None else str(source.find(_check_name(name, role), role))
         for name, role in ((outcome, "outcome"), (weight, "weight"), (cluster, "cluster"))
     )
-    frame.check_distinct_roles({"outcome": y, "weight": w, "cluster": c}, scores, source)
+    check_distinct_roles({"outcome": y, "weight": w, "cluster": c}, scores, source)
     resolved_task = frame.resolve_task(task, classes, several=len(scores) > 1)
     if classes is not None:
         frame.class_names((), scores, classes)
     as_categories = source.find_all(as_tuple(categorical), "categorical")
-    chosen = tuple(map(str, frame.choose_features(source, features, scores, y, w, c)))
+    hidden = find_excluded(source, exclude, scores)
+    chosen = tuple(map(str, frame.choose_features(source, features, scores, y, w, c, hidden)))
     class_tuple = None if classes is None else tuple(classes)
     return Roles(
         y, scores, w, chosen, frozenset(map(str, as_categories)), resolved_task, unlabelled, class_tuple, c,

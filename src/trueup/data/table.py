@@ -76,6 +76,7 @@ class Table:
     weightless: int = 0  # rows that were set aside because their weight is 0
     left_out: Mapping[str, str] = field(default_factory=dict)  # columns left out of the features, and why
     cluster: UInt64Array | None = None  # a hash of the identifier of the cluster, the same in every partition
+    excluded: Mapping[Feature, AnyArray] = field(default_factory=dict)  # columns that no fit may use: reported only
 
     def __post_init__(self) -> None:
         lengths = {len(column) for column in (*self.columns.values(), *self._optional) if column is not None}
@@ -101,7 +102,7 @@ class Table:
         outcome, weight, cluster = (None if array is None else array[rows] for array in self._optional)
         return replace(
             self, columns=columns, prediction=self.prediction[rows], outcome=outcome, weight=weight, cluster=cluster,
-            kept=None,
+            kept=None, excluded={},
         )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ from trueup.metrics.scores import prr
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from trueup._types import AnyArray
+    from trueup._types import AnyArray, FloatArray
     from trueup.data.table import Feature, Table
     from trueup.decisions.costs import ExpectedConfusion, ExpectedCost
     from trueup.decisions.evidence import Target
@@ -81,7 +81,8 @@ class RuleEvaluation:
     """Evaluation of the cheapest rule, or of a given threshold: cost, alternatives, segments, tests of labelled scores.
 
     Segments combine up to ``depth`` features of the table. ``cross_fitted`` states that the labelled scores come from
-    models of other folds, so a larger difference of the score distributions is tolerated.
+    models of other folds, so a larger difference of the score distributions is tolerated; ``uncorrected`` are these before
+    the correction.
     """
 
     def __init__(
@@ -95,11 +96,13 @@ class RuleEvaluation:
         level: float = 0.9,
         target: Target = "rows",
         cross_fitted: bool = False,
+        uncorrected: FloatArray | None = None,
     ) -> None:
         self.table, self.problem, self.labelled = table, problem, labelled
         self.prediction = table.schema.prediction[0]
         self._p = table.prediction
         self._settings: dict[str, Any] = {"weight": table.weight, "level": level, "target": target}
+        self._uncorrected = uncorrected
         self._shift_tolerance = CROSS_FITTED_TOLERANCE if cross_fitted else SHIFT_TOLERANCE
         segmentations = _segmentations(table, labelled, bins or {}, depth)
         self._evidence = self._read_labelled()
@@ -137,6 +140,7 @@ class RuleEvaluation:
         if known is None:
             return None
         evidence = Labelled(known.y, known.prediction, known.weight, segments, cluster=known.cluster)
+        evidence.uncorrected = self._uncorrected
         evidence.shift_tolerance, evidence.allow_missing_segments = self._shift_tolerance, segments is not None
         return evidence
 

@@ -131,6 +131,7 @@ class ScoreCalibrator(SingleMapCalibrator):
 
     prediction: Any = None
     _: KW_ONLY
+    exclude: Any = ()
     task: str = "auto"
     classes: Any = None
     unlabelled: str = "error"
@@ -209,6 +210,9 @@ class Platt(ScoreCalibrator):
     prediction : column name, or several
         The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
         a position, 0 by default; a one-dimensional array is the prediction itself.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
+        what it does on the levels of these columns.
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
     classes : sequence, optional
@@ -276,6 +280,9 @@ class Temperature(ScoreCalibrator):
     prediction : column name, or several
         The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
         one-dimensional array is the prediction itself.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
+        what it does on the levels of these columns.
     task : {"auto", "binary"}
         Real outcomes are rejected.
     classes : sequence, optional
@@ -359,6 +366,9 @@ class Beta(ScoreCalibrator):
     prediction : column name, or several
         The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
         one-dimensional array is the prediction itself.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
+        what it does on the levels of these columns.
     task : {"auto", "binary"}
         Real outcomes are rejected: the curve maps probabilities to probabilities.
     classes : sequence, optional
@@ -420,6 +430,9 @@ class Isotonic(ScoreCalibrator):
     prediction : column name, or several
         The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
         a position, 0 by default; a one-dimensional array is the prediction itself.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
+        what it does on the levels of these columns.
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
     classes : sequence, optional
@@ -489,6 +502,9 @@ class Histogram(ScoreCalibrator):
     strategy : {"mass", "width"}
         Bins of equal weight, or of equal width: of [0, 1], or between the lowest and the highest score for a real outcome.
         `trueup.metrics.ece` has the same options.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
+        what it does on the levels of these columns.
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
     classes : sequence, optional

@@ -27,7 +27,7 @@ FOLDS = 5
 MAX_BINS = 4096
 TIE = 1e-9  # relative difference of losses below which the larger shrinkage is preferred
 OWN_PARAMETERS: dict[str, Any] = {
-    "prediction": None, "task": "auto", "classes": None, "unlabelled": "error", "stopping": None,
+    "prediction": None, "exclude": (), "task": "auto", "classes": None, "unlabelled": "error", "stopping": None,
 }  # fmt: skip
 
 
@@ -57,6 +57,9 @@ class Grouped(SingleMapCalibrator):
         Groups of fewer rows (effective rows, if there are weights) use the pooled curve.
     bins : int
         The maximum number of bins of a number or date, of equal numbers of rows.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes; `explain` still reports what the correction
+        does on their levels. A name that is also a feature, or is no column, is an error.
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
     categorical : column names
@@ -107,6 +110,7 @@ class Grouped(SingleMapCalibrator):
     shrinkage: Any = "auto"
     min_rows: int = 50
     bins: int = 10
+    exclude: Any = ()
     task: str = "auto"
     categorical: Any = ()
     classes: Any = None

@@ -67,6 +67,9 @@ class LoRe(FeatureCalibrator):
         The score to correct: a probability, or one column per class. For an array a position, 0 by default.
     features : column names, optional
         What makes rows similar; every other column by default. Without any features this is histogram binning.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes; `explain` still reports what the correction
+        does on their levels. A name that is also a feature, or is no column, is an error.
     gamma : "auto" or float
         The bandwidth of the kernel, as a share of the mean distance between two random rows. "auto" tries nine, from
         0.0125 to infinity, and leaves scores unchanged unless one lowers the loss significantly on rows whose own outcome

@@ -63,6 +63,9 @@ class LSBoost(SegmentCalibrator):
         The score to be corrected. None predicts from the features alone, starting from the mean outcome.
     features : column names, optional
         The features of the learners; by default every other column.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes; `explain` still reports what the correction
+        does on their levels. A name that is also a feature, or is no column, is an error.
     task : {"auto", "binary", "regression"}
         "auto" is binary with a prediction, regression without.
     learner : {"tree", "linear"} or scikit-learn regressor

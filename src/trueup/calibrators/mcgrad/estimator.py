@@ -55,6 +55,9 @@ class MCGrad(SegmentCalibrator):
         For an array a position, 0 by default.
     features : column names, optional
         The columns that define segments; by default every other column.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes; `explain` still reports what the correction
+        does on their levels. A name that is also a feature, or is no column, is an error.
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
     depth : "auto", int or None

@@ -139,6 +139,9 @@ class HKRR(PatchCalibrator):
     features : column names, optional
         The columns that form groups; every other column by default. A group is a level of a category, a bin of a number, a
         value of an indicator column, or the missing values of a column. Groups overlap. All rows are always a group.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes; `explain` still reports what the correction
+        does on their levels. A name that is also a feature, or is no column, is an error.
     task : {"auto", "binary", "regression"}
     depth : {1, 2}
         2 also forms groups by pairs of columns: "country=BR & device=tv".

@@ -1,0 +1,1 @@
+"""Correction of the prior: down-sampling, a stated prevalence, label shift."""
