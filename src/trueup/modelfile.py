@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.model import Map
 
 
-FORMAT = 1
+FORMAT = 2  # 2: predictions may be logits, and probabilities smaller than 1e-6 count as they are
 KIND = "trueup model"
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 32 << 20  # enough for vocabularies of a million levels
@@ -167,7 +167,9 @@ def _read_schema(entry: Any) -> Schema:
     multiclass = task == "multiclass"
     require(len(prediction) > 1 if multiclass else len(prediction) <= 1, "the predictions do not match the task")
     require(len(classes) == (len(prediction) if multiclass else 0), "the classes do not match the predictions")
-    return Schema(task, outcome, prediction, weight, tuple(features), classes)
+    logits = entry.get("logits", False)  # absent in format 1
+    require(isinstance(logits, bool) and not (logits and (task == "regression" or not prediction)), "logits are invalid")
+    return Schema(task, outcome, prediction, weight, tuple(features), classes, logits=logits)
 
 
 def _read_history(entry: Any, schema: Schema) -> History:

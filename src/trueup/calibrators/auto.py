@@ -50,6 +50,7 @@ DEFAULT_METHODS: dict[Task, tuple[str, ...]] = {
 }
 ROLES: dict[str, Any] = {
     "prediction": None, "features": None, "task": "auto", "categorical": (), "classes": None, "unlabelled": "error",
+    "logits": False,
 }  # fmt: skip
 SHARED: dict[str, Any] = {"random_state": 0, "threads": None}  # passed to a method that keeps the default
 MAX_EVALUATION_ROWS = 100_000  # further folds are not evaluated
@@ -203,7 +204,7 @@ class Auto(FeatureCalibrator):
     ----------
     prediction : column name, or several
         The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
-        a position, 0 by default.
+        a position; by default all columns, one per class, if every row adds up to 1 or holds ``logits``, else 0.
     features : column names, optional
         The columns that form segments; every other column by default. If the chosen method uses the score alone, the
         fitted model needs none of them.
@@ -222,6 +223,9 @@ class Auto(FeatureCalibrator):
         Numeric columns that are categories.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     random_state : int
@@ -272,6 +276,7 @@ class Auto(FeatureCalibrator):
     methods: Any = None
     folds: int = 5
     classes: Any = None
+    logits: bool = False
     random_state: int = 0
     threads: int | None = None
 

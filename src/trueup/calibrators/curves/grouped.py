@@ -28,6 +28,7 @@ MAX_BINS = 4096
 TIE = 1e-9  # relative difference of losses below which the larger shrinkage is preferred
 OWN_PARAMETERS: dict[str, Any] = {
     "prediction": None, "task": "auto", "classes": None, "unlabelled": "error", "stopping": None,
+    "logits": False,
 }  # fmt: skip
 
 
@@ -63,6 +64,9 @@ class Grouped(SingleMapCalibrator):
         Numeric columns that are categories.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
@@ -110,6 +114,7 @@ class Grouped(SingleMapCalibrator):
     task: str = "auto"
     categorical: Any = ()
     classes: Any = None
+    logits: bool = False
     unlabelled: str = "error"
     stopping: Stopping = None
     random_state: int = 0
