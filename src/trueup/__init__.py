@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.depthtwo import DepthTwo
     from trueup.calibrators.lore.estimator import LoRe
     from trueup.calibrators.lsboost.estimator import LSBoost
+    from trueup.calibrators.matrix.estimator import MatrixScaling
     from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
@@ -46,6 +47,7 @@ __all__ = [
     "Isotonic",
     "LSBoost",
     "LoRe",
+    "MatrixScaling",
     "MCGrad",
     "Model",
     "Multiaccuracy",
@@ -74,6 +76,7 @@ _MODULES = {
     "calibrators.curves.grouped": ("Grouped",),
     "calibrators.depthtwo": ("DepthTwo",),
     "calibrators.lore.estimator": ("LoRe",),
+    "calibrators.matrix.estimator": ("MatrixScaling",),
     "calibrators.lsboost.estimator": ("LSBoost",),
     "calibrators.mcgrad.estimator": ("MCGrad",),
     "calibrators.model": ("Model",),

@@ -16,6 +16,7 @@ from trueup.calibrators.curves.map import GROUPED, CurveMap
 from trueup.calibrators.explain import Explanation
 from trueup.calibrators.lore.map import LocalMap
 from trueup.calibrators.lsboost.levelsets import LevelSets
+from trueup.calibrators.matrix.map import MatrixMap
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.model import FileContentError, FitRecord, Model, UnchangedMap, check_fields, read_texts, require
 from trueup.calibrators.patches.map import PatchMap
@@ -37,7 +38,7 @@ TASKS = ("binary", "regression", "multiclass")
 MEASURES = ("log loss", "squared error")
 MAPS: dict[str, type[Map]] = {
     GROUPED: CurveMap,
-    **{cls.kind: cls for cls in (Cascade, CurveMap, LevelSets, LocalMap, PatchMap, UnchangedMap)},
+    **{cls.kind: cls for cls in (Cascade, CurveMap, LevelSets, LocalMap, MatrixMap, PatchMap, UnchangedMap)},
 }
 
 

@@ -22,6 +22,7 @@ from trueup.calibrators.curves.grouped import Grouped
 from trueup.calibrators.curves.map import CurveMap
 from trueup.calibrators.depthtwo import DepthTwo
 from trueup.calibrators.lsboost.estimator import LSBoost
+from trueup.calibrators.matrix.estimator import MatrixScaling
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.model import Map, UnchangedMap
 from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "temperature": Temperature, "platt": Platt, "beta": Beta, "isotonic": Isotonic, "histogram": Histogram,
-    "depthtwo": DepthTwo, "mcgrad": MCGrad, "lsboost": LSBoost, "hkrr": HKRR, "multiaccuracy": Multiaccuracy,
+    "matrixscaling": MatrixScaling, "depthtwo": DepthTwo, "mcgrad": MCGrad, "lsboost": LSBoost, "hkrr": HKRR, "multiaccuracy": Multiaccuracy,
 }  # fmt: skip
 IDENTITY = "identity"
 NAMES = (IDENTITY, *CALIBRATORS)
 # The simplest first: the easiest to understand and the cheapest to run.
 DEFAULT_METHODS: dict[Task, tuple[str, ...]] = {
     "binary": (IDENTITY, "temperature", "platt", "beta", "isotonic", "depthtwo", "mcgrad"),
-    "multiclass": (IDENTITY, "temperature", "platt", "beta", "isotonic", "mcgrad"),
+    "multiclass": (IDENTITY, "temperature", "matrixscaling", "platt", "beta", "isotonic", "mcgrad"),
     "regression": (IDENTITY, "platt", "isotonic", "depthtwo", "mcgrad"),
 }
 ROLES: dict[str, Any] = {

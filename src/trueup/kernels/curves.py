@@ -271,3 +271,40 @@ def find_shift(F: FloatArray, weight: FloatArray, target: float) -> float:
         if done:
             break
     return shift
+
+
+@jit
+def scale_logits(
+    scale: FloatArray, intercept: FloatArray, left: FloatArray, right: FloatArray, smallest: float, P: FloatArray,
+    out: FloatArray,
+) -> None:  # fmt: skip
+    """Write to ``out`` the softmax of ``scale z + left (right' z) + intercept``, with z = ln P less its mean over classes.
+
+    P (rows, classes) has the probabilities, which are at least ``smallest``; left and right have shape (classes, rank).
+    """
+    classes, rank = left.shape
+    z, inner = np.empty(classes), np.empty(rank)
+    for i in range(len(P)):
+        mean = 0.0
+        for c in range(classes):
+            z[c] = math.log(max(P[i, c], smallest))
+            mean += z[c]
+        mean /= classes
+        inner[:] = 0.0
+        for c in range(classes):
+            z[c] -= mean
+            for r in range(rank):
+                inner[r] += right[c, r] * z[c]
+        top = -np.inf
+        for c in range(classes):
+            value = scale[c] * z[c] + intercept[c]
+            for r in range(rank):
+                value += left[c, r] * inner[r]
+            out[i, c] = value
+            top = max(top, value)
+        total = 0.0
+        for c in range(classes):
+            out[i, c] = math.exp(out[i, c] - top)
+            total += out[i, c]
+        for c in range(classes):
+            out[i, c] /= total
