@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.depthtwo import DepthTwo
     from trueup.calibrators.lore.estimator import LoRe
     from trueup.calibrators.lsboost.estimator import LSBoost
+    from trueup.calibrators.matrix.estimator import MatrixScaling
     from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
@@ -52,6 +53,7 @@ __all__ = [
     "LoRe",
     "Logistic",
     "MCGrad",
+    "MatrixScaling",
     "Model",
     "Multiaccuracy",
     "Multiplicative",
@@ -83,6 +85,7 @@ _MODULES = {
     "calibrators.curves.logistic": ("Logistic",),
     "calibrators.depthtwo": ("DepthTwo",),
     "calibrators.lore.estimator": ("LoRe",),
+    "calibrators.matrix.estimator": ("MatrixScaling",),
     "calibrators.lsboost.estimator": ("LSBoost",),
     "calibrators.mcgrad.estimator": ("MCGrad",),
     "calibrators.model": ("Model",),

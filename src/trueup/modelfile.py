@@ -19,6 +19,7 @@ from trueup.calibrators.evidence import PREFIX, HeldOutEvidence
 from trueup.calibrators.explain import Explanation
 from trueup.calibrators.lore.map import LocalMap
 from trueup.calibrators.lsboost.levelsets import LevelSets
+from trueup.calibrators.matrix.map import MatrixMap
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.model import FileContentError, FitRecord, Model, UnchangedMap, check_fields, read_texts, require
 from trueup.calibrators.patches.map import PatchMap
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.model import Map
 
 
-FORMAT = 1
+FORMAT = 2  # 2: predictions may be logits, and probabilities smaller than 1e-6 count as they are
 KIND = "trueup model"
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 32 << 20  # enough for vocabularies of a million levels
@@ -41,7 +42,7 @@ MAPS: dict[str, type[Map]] = {
     GROUPED: CurveMap,
     **{
         cls.kind: cls
-        for cls in (Cascade, CurveMap, LevelSets, LinearMap, LocalMap, OddsMap, PatchMap, UnchangedMap)
+        for cls in (Cascade, CurveMap, LevelSets, LinearMap, LocalMap, MatrixMap, OddsMap, PatchMap, UnchangedMap)
     },
 }
 
@@ -192,7 +193,9 @@ def _read_schema(entry: Any) -> Schema:
     multiclass = task == "multiclass"
     require(len(prediction) > 1 if multiclass else len(prediction) <= 1, "the predictions do not match the task")
     require(len(classes) == (len(prediction) if multiclass else 0), "the classes do not match the predictions")
-    return Schema(task, outcome, prediction, weight, tuple(features), classes)
+    logits = entry.get("logits", False)  # absent in format 1
+    require(isinstance(logits, bool) and not (logits and (task == "regression" or not prediction)), "logits are invalid")
+    return Schema(task, outcome, prediction, weight, tuple(features), classes, logits=logits)
 
 
 def _read_history(entry: Any, schema: Schema) -> History:

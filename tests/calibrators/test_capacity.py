@@ -104,7 +104,7 @@ def scores_with_zeros(n=3000, seed=6):
 def test_probabilities_of_0_that_were_not_certain_are_raised_before_the_logit(tmp_path):
     data = scores_with_zeros()
     fix = tu.MCGrad("p", ["x"], threads=1).fit(data, "y")
-    assert fix.model_.map.floor == 0.01
+    assert fix.model_.map.floors == (0.01, 0.01)
     after, zero = fix.predict(data), data["p"] == 0
     assert after[zero].mean() == pytest.approx(data["y"][zero].mean(), abs=0.01)
     assert after.mean() == pytest.approx(data["y"].mean(), abs=0.005)

@@ -8,6 +8,7 @@ from sklearn.isotonic import IsotonicRegression
 
 import trueup as tu
 from checks import CLASSES, rows
+from trueup.calibrators.floors import find_floors
 from trueup.errors import ArgumentError, DataError, OneClassWarning
 from trueup.kernels.fitting import pool_scores
 from trueup.metrics.binned import bins as bins_of
@@ -147,7 +148,8 @@ def test_fits_are_optimal_on_degenerate_data():
     for seed in range(72):
         p, y, weight = degenerate(seed)
         w = np.ones(len(p)) if weight is None else weight
-        mean, q = (w**2).sum() / w.sum() ** 2, np.clip(p, 1e-6, 1 - 1e-6)
+        low, high = find_floors(p)
+        mean, q = (w**2).sum() / w.sum() ** 2, np.clip(p, low, 1 - high)
         for kind, columns, names in [
             (tu.Platt, [logit(q), np.ones(len(q))], ["slope_", "intercept_"]),
             (tu.Beta, [np.log(q), -np.log1p(-q), np.ones(len(q))], ["a_", "b_", "c_"]),

@@ -63,7 +63,7 @@ def test_evidence_is_off_by_default(fix, tmp_path):
     assert model.info().evidence == 0
     assert not [name for name in storage.read(tmp_path / "default", kind=KIND) if name.startswith("evidence")]
     with pytest.raises(
-        ArgumentError, match="this Model has no held-out rows, so its errors are unknown.*\n.*evidence=True"
+        ArgumentError, match=r"this Model has no held-out rows, so its errors are unknown.*\n.*evidence=True"
     ):
         tu.decisions.expected_cost([0.1, 0.2], COSTS, 0.2, labelled=model)
     for other in (model, fix.model_, tu.Platt("p").fit(rows("binary", 60), "y")):

@@ -136,14 +136,16 @@ def test_estimates_are_refused_where_scores_cannot_tell():
     random = np.random.default_rng(6)
     weak = [draw(random, 400, t, separation=0.2) for t in (0.1, 0.2)]
     for evidence in ({"reference_prevalence": 0.1}, {"labelled": weak[0]}):
-        with pytest.raises(DataError, match="cannot tell their prevalence: at the reference of 0.*standard error would be"):
+        with pytest.raises(
+            DataError, match=r"cannot tell their prevalence: at the reference of 0.*standard error would be"
+        ):
             tu.PriorCorrection(prevalence="estimate", **evidence).fit(weak[1][1])
     with pytest.raises(DataError, match="cannot tell"):
         tu.PriorCorrection(prevalence="estimate", reference_prevalence=0.1).fit(np.full(500, 0.1))
     with pytest.raises(DataError, match="no prevalence between 0 and 1 explains"):
         tu.PriorCorrection(prevalence="estimate", labelled=draw(random, 5000, 0.5, 0.5)).fit(np.full(500, 1e-4))
+    p = draw(random, 1000, 0.0)[1]
     with pytest.raises(DataError, match="4 positive outcomes, too few"):
-        y, p = draw(random, 1000, 0.0)
         tu.PriorCorrection(prevalence="estimate", labelled=(np.arange(1000) < 4, p)).fit(p)
 
 

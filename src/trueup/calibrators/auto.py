@@ -22,6 +22,7 @@ from trueup.calibrators.curves.grouped import Grouped
 from trueup.calibrators.curves.map import CurveMap
 from trueup.calibrators.depthtwo import DepthTwo
 from trueup.calibrators.lsboost.estimator import LSBoost
+from trueup.calibrators.matrix.estimator import MatrixScaling
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.model import UnchangedMap
 from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
@@ -37,18 +38,19 @@ if TYPE_CHECKING:
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "temperature": Temperature, "platt": Platt, "beta": Beta, "isotonic": Isotonic, "histogram": Histogram,
-    "depthtwo": DepthTwo, "mcgrad": MCGrad, "lsboost": LSBoost, "hkrr": HKRR, "multiaccuracy": Multiaccuracy,
+    "matrixscaling": MatrixScaling, "depthtwo": DepthTwo, "mcgrad": MCGrad, "lsboost": LSBoost, "hkrr": HKRR,
+    "multiaccuracy": Multiaccuracy,
 }  # fmt: skip
 NAMES = (IDENTITY, *CALIBRATORS)
 # The simplest first: the easiest to understand and the cheapest to run.
 DEFAULT_METHODS: dict[Task, tuple[str, ...]] = {
     "binary": (IDENTITY, "temperature", "platt", "beta", "isotonic", "mcgrad"),
-    "multiclass": (IDENTITY, "temperature", "platt", "beta", "isotonic", "mcgrad"),
+    "multiclass": (IDENTITY, "temperature", "matrixscaling", "platt", "beta", "isotonic", "mcgrad"),
     "regression": (IDENTITY, "platt", "isotonic", "mcgrad"),
 }
 ROLES: dict[str, Any] = {
     "prediction": None, "features": None, "exclude": (), "task": "auto", "categorical": (), "classes": None,
-    "unlabelled": "error",
+    "unlabelled": "error", "logits": False,
 }  # fmt: skip
 SHARED: dict[str, Any] = {"random_state": 0, "threads": None}  # passed to a method that keeps the default
 MAX_EVALUATION_ROWS = 100_000  # further folds are not evaluated
@@ -74,7 +76,7 @@ class Auto(FeatureCalibrator):
     ----------
     prediction : column name, or several
         The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
-        a position, 0 by default.
+        a position; by default all columns, one per class, if every row adds up to 1 or holds ``logits``, else 0.
     features : column names, optional
         The columns that form segments; every other column by default. If the chosen method uses the score alone, the
         fitted model needs none of them.
@@ -96,6 +98,9 @@ class Auto(FeatureCalibrator):
         Numeric columns that are categories.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     random_state : int
@@ -162,6 +167,7 @@ class Auto(FeatureCalibrator):
     methods: Any = None
     folds: int = 5
     classes: Any = None
+    logits: bool = False
     random_state: int = 0
     threads: int | None = None
 

@@ -20,7 +20,7 @@ from trueup.calibrators.stopping import CrossValidation, HeldOut, History, Holdo
 from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
 from trueup.data.clusters import warn_of_shared_features
 from trueup.data.columns import as_tuple, engine_of
-from trueup.data.frame import NO_PREDICTION, read, read_like
+from trueup.data.frame import NO_PREDICTION, SUM_TOLERANCE, read, read_like
 from trueup.data.table import remember_cross_fitted
 from trueup.errors import ArgumentError, ColumnError, NotFittedError
 from trueup.kernels.threads import Workers
@@ -58,7 +58,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     task: str
     classes: Any
     unlabelled: Any
-    # Defaults of calibrators that read the prediction alone, hold out no rows, and are deterministic.
+    # Defaults of calibrators that read one probability alone, hold out no rows, and are deterministic.
+    logits: bool = False
     features: Any = ()
     categorical: Any = ()
     exclude: Any = ()
@@ -73,10 +74,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : pandas, polars or pyarrow frame, dict of arrays, or ndarray
-            With the prediction and the features. `trueup.MCGrad` also takes data larger than memory: a `trueup.scan` of
-            files, a Spark DataFrame or a Dask DataFrame.
+            With the prediction and the features; an array of shape (n, k) may have a column per class. `trueup.MCGrad`
+            also takes data larger than memory: a `trueup.scan` of files, a Spark DataFrame or a Dask DataFrame.
         y : array or column name
-            The outcome, one value per row, or the name of a column of ``X``; data that is not in memory needs a name.
+            The outcome, one value per row (for an array with a column per class, class indices 0 to k - 1, or one of
+            ``classes``), or the name of a column of ``X``; data that is not in memory needs a name.
             Pandas objects must have the index of ``X``.
         sample_weight : array or column name, optional
         cluster : array or column name, optional
@@ -89,10 +91,13 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """
         if y is None and self.needs_outcome:
             raise ArgumentError("fit needs the outcome", hint='name its column, as fit(frame, "clicked")', parameter="y")
+        prediction = self._prediction_role()
+        if prediction is None and self._holds_classes(X):
+            prediction = tuple(range(X.shape[1]))
         roles = {
-            "outcome": y, "prediction": self._prediction_role(), "weight": sample_weight, "features": self.features,
+            "outcome": y, "prediction": prediction, "weight": sample_weight, "features": self.features,
             "task": self._task(), "categorical": self.categorical, "unlabelled": self.unlabelled, "classes": self.classes,
-            "exclude": self.exclude,
+            "exclude": self.exclude, "logits": self.logits,
         }  # fmt: skip
         if self._check_engine(X) is None:
             return self.fit_table(read(X, cluster=cluster, check_columns=True, **roles))
@@ -193,6 +198,21 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def _prediction_role(self) -> Any:
         return self.prediction
+
+    def _holds_classes(self, X: Any) -> bool:
+        """Return whether all columns of an array are scores of classes, though none is named as the prediction.
+
+        They are if this calibrator reads no features; else if they are ``logits``, or if every row adds up to 1.
+        """
+        if not isinstance(X, np.ndarray) or X.ndim != 2 or X.shape[1] < 2 or self._task() == "regression":
+            return False
+        if type(self).features == ():
+            return True
+        if self.features is not None and len(as_tuple(self.features)):
+            return False
+        if self.logits or X.dtype.kind != "f":
+            return bool(self.logits)
+        return bool((np.abs(X.sum(axis=1) - 1) <= SUM_TOLERANCE).all() and X.min(initial=0.0) >= 0)
 
     def _task(self) -> str:
         return self.task

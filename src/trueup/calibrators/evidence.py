@@ -40,7 +40,7 @@ class HeldOutEvidence:
         if scored is None:
             raise ArgumentError(
                 f"this {type(fix).__name__} has no held-out rows to keep as evidence",
-                hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome, and save the fitted calibrator itself",
+                hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome; save the fitted calibrator itself",
                 parameter="evidence",
             )
         return cls(Scored(*scored), fix.held_out_before_, fix.held_out_cluster_)

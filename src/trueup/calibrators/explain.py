@@ -154,7 +154,7 @@ class RowExplanation(Result):
     after: float | tuple[float, ...]
     change: float | tuple[float, ...]  # on the scale on which contributions add up
     contributions: tuple[Contribution, ...]  # largest first; patches and rounds in their order
-    scale: str = "logit"  # of predictions clipped to [1e-6, 1 - 1e-6]; or "prediction"
+    scale: str = "logit"  # with 1e-6 and 1 - 1e-6 for exact 0 and 1; or "prediction"
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per contribution, as a frame of the library of ``like``; a dict of arrays without it."""

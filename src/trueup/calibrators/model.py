@@ -18,9 +18,10 @@ import numpy as np
 
 from trueup._validate import check_choice, check_integer
 from trueup.calibrators.explain import Explanation, RowExplanation, explain_change
+from trueup.calibrators.floors import EPS, OLD_FLOORS, TINY, Floors
 from trueup.calibrators.stopping import History, task_loss
 from trueup.data.columns import encoder, engine_of, find_similar_name
-from trueup.data.frame import LOGIT_HINT, MAX_VALUE, SUM_TOLERANCE, check_scores, read_like
+from trueup.data.frame import LOGIT_HINT, LOGIT_SETTING, MAX_VALUE, SUM_TOLERANCE, read_like, to_probabilities
 from trueup.errors import ArgumentError, ColumnError, DataError, InvalidScoreWarning
 from trueup.kernels.threads import Workers
 
@@ -175,6 +176,19 @@ def unpack_arrays(dtypes: Mapping[str, str], blobs: Mapping[str, bytes]) -> list
     return [array.astype(array.dtype.newbyteorder("=")) for array in stored]
 
 
+def pack_floors(floors: Floors) -> dict[str, list[float]]:
+    """Return what a model file stores of floors: nothing for those of files that state none."""
+    return {} if floors == OLD_FLOORS else {"floors": list(floors)}
+
+
+def unpack_floors(entry: Mapping[str, Any]) -> Floors:
+    """Restore floors from what `pack_floors` returned; raise FileContentError if they are invalid."""
+    floors = entry.get("floors", list(OLD_FLOORS))
+    valid = isinstance(floors, list) and len(floors) == 2 and all(isinstance(value, float) for value in floors)
+    require(valid and all(TINY <= value < 0.5 for value in floors) and floors[1] >= EPS, "the floors are invalid")
+    return floors[0], floors[1]
+
+
 @dataclass(frozen=True)
 class FitRecord:
     """How a model was fitted: the calibrator, its parameters, the training rows, the day (UTC), the version of trueup."""
@@ -278,7 +292,8 @@ class Model:
         Parameters
         ----------
         data : pandas, polars or pyarrow frame, dict of arrays, ndarray, or a Spark or Dask DataFrame
-            With the prediction and feature columns of the fit; other columns are ignored.
+            With the prediction and feature columns of the fit; other columns are ignored. Predictions are logits if they
+            were logits in the fit.
         threads : int, optional
             By default the number of cores; one in a task of Spark or Dask.
         on_error : {"raise", "nan"}
@@ -316,11 +331,13 @@ class Model:
         """Correct the predictions of a Table that was read leniently; return NaN for rows without a valid score."""
         if not self.schema.prediction:
             return self.predict_table(table, threads=threads)
-        valid = _valid_scores(table.prediction, self.schema.task)
-        if valid.all():
-            return self.predict_table(table, threads=threads)
+        task, logits = self.schema.task, self.schema.logits
+        valid = _valid_scores(table.prediction, "regression" if logits else task)
+        kept = table if valid.all() else table.take(np.flatnonzero(valid))
+        if logits:
+            kept = replace(kept, prediction=to_probabilities(kept.prediction, self.schema.prediction, task, logits=True))
         scores = np.full(table.prediction.shape, np.nan)
-        scores[valid] = self.predict_table(table.take(np.flatnonzero(valid)), threads=threads)
+        scores[valid] = self.predict_table(kept, threads=threads)
         return scores
 
     def predict_table(self, table: Table, *, threads: int | None = None) -> FloatArray:
@@ -448,9 +465,11 @@ class Model:
         if not all(map(row.__contains__, self._inputs)):
             self._check_keys(row)
         task, names = self.schema.task, self.schema.prediction
-        prediction = [check_prediction(get(name), name, task) for name in names]
-        if task == "multiclass":
-            check_scores(np.array([prediction]), tuple(str(index) for index in range(len(names))), task)
+        logits = self.schema.logits
+        prediction = [check_prediction(get(name), name, "regression" if logits else task) for name in names]
+        if task == "multiclass" or logits:
+            scores = np.array([prediction]) if task == "multiclass" else np.array(prediction)
+            prediction = to_probabilities(scores, names, task, logits=logits).ravel().tolist()
         return [encode(get(name)) for name, encode in self._encoders], prediction
 
     def _check_keys(self, row: Mapping[str, Any]) -> None:
@@ -490,7 +509,11 @@ def check_prediction(value: Any, name: str, task: Task) -> float:
             f"prediction {name!r} must be a finite number; got {value!r}", hint="every row needs the score to be corrected"
         )
     if task != "regression" and not 0.0 <= number <= 1.0:
-        raise DataError(f"prediction {name!r} must be a probability in [0, 1]; got {number:g}", hint=LOGIT_HINT)
+        raise DataError(
+            f"prediction {name!r} must be a probability in [0, 1]; got {number:g}",
+            hint=LOGIT_HINT,
+            settings=LOGIT_SETTING,
+        )
     if abs(number) > MAX_VALUE:
         raise DataError(
             f"prediction {name!r} must lie within {MAX_VALUE:g} of 0; got {number:g}", hint="measure it in a larger unit"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_fraction, check_integer
+from trueup.calibrators.floors import clip_scores, raise_zeros
 from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 from trueup.data import folds
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
 from trueup.kernels.fitting import deviation_moments
-from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.inputs import Scored
 from trueup.metrics.result import html_table
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
+    from trueup.calibrators.floors import Floors
     from trueup.data.table import Table, Task
     from trueup.learners.lightgbm import Loss
 
@@ -56,9 +57,9 @@ class TaskLoss:
     link: str
     measure: str  # its name in reports
 
-    def apply_link(self, prediction: FloatArray, floor: float = MIN_PROBABILITY) -> FloatArray:
+    def apply_link(self, prediction: FloatArray, floors: Floors | None = None) -> FloatArray:
         """Return predictions on the scale of the link, such as logits, (n, outputs); see the function `apply_link`."""
-        return apply_link(prediction, self.link, floor)
+        return apply_link(prediction, self.link, floors)
 
     def per_row(self, y: FloatArray, F: FloatArray) -> FloatArray:
         """Return the loss of every row, with outcome ``y`` and scores ``F`` on the scale of the link."""
@@ -117,14 +118,17 @@ def task_loss(task: Task) -> TaskLoss:
     return TASK_LOSSES[task]
 
 
-def apply_link(prediction: FloatArray, link: str, floor: float = MIN_PROBABILITY) -> FloatArray:
-    """Return predictions on the scale of a link, (n, outputs); probabilities are clipped to ``floor`` from 0 and 1."""
+def apply_link(prediction: FloatArray, link: str, floors: Floors | None = None) -> FloatArray:
+    """Return predictions on the scale of a link, (n, outputs); probabilities keep the distances ``floors`` from 0 and 1.
+
+    Without floors, as in losses, 1e-6 and 1 - 1e-6 stand for exact 0 and 1, and other probabilities are not changed.
+    """
     p = prediction[:, None] if prediction.ndim == 1 else prediction
     if link == "identity":
         return p.astype(np.float64)
     if link == "softmax":
-        return np.log(np.maximum(p, floor))
-    p = np.clip(p, floor, 1 - floor)
+        return np.log(raise_zeros(p) if floors is None else np.maximum(p, floors[0]))
+    p = raise_zeros(p) if floors is None else clip_scores(p, floors)
     return np.asarray(np.log(p) - np.log1p(-p))
 
 

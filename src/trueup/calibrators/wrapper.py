@@ -256,6 +256,8 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         if own.get("prediction") is not None:
             text = f"must not name a prediction column; got {own['prediction']!r}"
             problem = "calibrator", text, "leave prediction out: the estimator makes the predictions"
+        elif own.get("logits"):
+            problem = "calibrator", "must not have logits=True", "leave logits out: the estimator makes probabilities"
         elif own.get("task", "auto") not in ("auto", task):
             problem = "calibrator", f"must not have task {own['task']!r} with this estimator", 'leave task="auto"'
         elif _names_any(self.exclude) and _names_any(own["exclude"]):

@@ -57,9 +57,11 @@ MAX_VALUE = 1e100  # squares of real outcomes are summed
 MIN_IDENTIFIER_LEVELS = 20  # a column with at most so many levels is never treated as an identifier
 IDENTIFIER_SHARE = 0.9  # levels per row
 MAX_CLASSES = 50  # an outcome with more distinct values cannot be restated by a category
-LOGIT_HINT = "pass logits through scipy.special.expit first"
+LOGIT_HINT = "calibrators take logits with {logits}; or pass them through expit (softmax for several classes) first"
+LOGIT_SETTING = {"logits": True}
 HARD_SCORES = frozenset((0.0, 1.0))
 TASK_SETTING = {"task": "regression"}
+SCORE_SETTINGS = {**LOGIT_SETTING, **TASK_SETTING}
 Unlabelled = Literal["error", "drop"]
 NO_PREDICTION = object()
 """Passed as the prediction if there is none: the outcome is predicted from the features alone."""
@@ -162,12 +164,40 @@ def check_scores(scores: FloatArray, names: tuple[str, ...], task: Task, positio
         if bad.any():
             is_percentage = column.min() >= 0 and column.max() <= 100
             hint = "percentages? divide them by 100" if is_percentage else f"{LOGIT_HINT}; for a real quantity use {{task}}"
-            _reject(bad, column, f"{rule} hold probabilities in [0, 1]", hint, position, TASK_SETTING)
+            _reject(bad, column, f"{rule} hold probabilities in [0, 1]", hint, position, SCORE_SETTINGS)
     if task == "multiclass":
         total = scores.sum(axis=1)
         hint = "name every class column; audit classes that do not exclude each other one by one"
         rule = "the probabilities of the classes must add up to 1"
         _reject(np.abs(total - 1) > SUM_TOLERANCE, total, rule, hint, position)
+
+
+def to_probabilities(
+    scores: FloatArray, names: tuple[str, ...], task: Task, position: RowPosition | None = None, *, logits: bool = False
+) -> FloatArray:
+    """Return valid scores as probabilities (as they are in regression); with ``logits``, by a sigmoid or a softmax."""
+    if not logits:
+        check_scores(scores, names, task, position)
+        return scores
+    if task == "regression" or not names:
+        raise ArgumentError(
+            "logits are scores of classes: task='regression' has none" if names else "logits need a prediction column",
+            hint="leave {logits}",
+            parameter="logits",
+            settings={"logits": False},
+        )
+    check_scores(scores, names, "regression", position)
+    if task == "binary":
+        return np.asarray(np.exp(-np.logaddexp(0.0, -scores)))
+    if len(scores) >= MIN_ROWS and scores.min() >= 0 and (np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE).all():
+        raise DataError(
+            f"the prediction columns {', '.join(names[:3])}, ... hold probabilities: all are in [0, 1] and add up to 1",
+            hint="leave {logits}",
+            parameter="logits",
+            settings={"logits": False},
+        )
+    odds = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
+    return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
 
 def are_hard(scores: FloatArray) -> bool:
@@ -477,19 +507,22 @@ def read(
     check_columns: bool = False,
     schema: Schema | None = None,
     position: RowPosition | None = None,
+    logits: bool = False,
 ) -> Table:
     """Read a frame, a dict of arrays or a NumPy array into a Table, and validate everything.
 
     Roles are column names (positions in an array, whose default prediction is column 0) or arrays of values. Several
-    prediction columns are the probabilities of ``classes``; NO_PREDICTION stands for none. By default the features are all
-    columns without a role; ``categorical`` names numbers to be read as categories. ``cluster`` identifies rows that belong
-    together; columns in ``exclude`` are never features, only reported; ``check_columns`` warns of a column of clusters if no
-    cluster is given, and of columns that may leak the outcome. With a ``schema``, its vocabularies are used, and other levels
-    are missing. A ``position`` means that these are only some of all rows: messages count rows from there, and what only all
-    rows can show is left to `RowSummary.check`.
+    prediction columns are the probabilities of ``classes``, or their ``logits``; NO_PREDICTION stands for none. By default
+    the features are all columns without a role; ``categorical`` names numbers to be read as categories. ``cluster``
+    identifies rows that belong together; columns in ``exclude`` are never features, only reported; ``check_columns`` warns
+    of a column of clusters if no cluster is given, and of columns that may leak the outcome. With a ``schema``, its
+    vocabularies are used, and other levels are missing. A ``position`` means that these are only some of all rows:
+    messages count rows from there, and what only all rows can show is left to `RowSummary.check`.
     """
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
+    if not isinstance(logits, (bool, np.bool_)):
+        raise ArgumentError(f"logits must be True or False; got {logits!r}", parameter="logits")
     source = open_source(data)
     check_has_rows(source.rows)
     roles = {"the outcome": outcome, "the prediction": prediction, "the weight": weight, "the cluster": cluster}
@@ -507,7 +540,7 @@ def read(
         y = None if coded is None else class_indices(coded, str(y_name), names, position)
     elif y_raw is not None:
         y = check_outcome(y_raw, str(y_name), resolved_task, position)
-    check_scores(scores, labels, resolved_task, position)
+    scores = to_probabilities(scores, labels, resolved_task, position, logits=logits)
     w = check_weight(w_raw, w_name, position)
     clusters = None if c_raw is None else cluster_keys(c_raw, str(c_name), partial(describe_rows, position=position))
     keep, counts = rows_to_keep(y, w, y_name, unlabelled, position)
@@ -519,7 +552,7 @@ def read(
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
         clusters = None if clusters is None else clusters[keep]
-    own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), names, c_name)
+    own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), names, c_name, bool(logits))
     table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out, clusters, excluded)
     if position is None:
         RowSummary().include(table).check(own_schema)
@@ -538,6 +571,7 @@ def read_labelled(
         data, outcome=schema.outcome, prediction=list(schema.prediction) or NO_PREDICTION, weight=schema.weight,
         features=[feature.name for feature in schema.features], task="auto" if schema.classes else schema.task,
         unlabelled=unlabelled, classes=schema.classes or None, schema=schema, position=position, cluster=schema.cluster,
+        logits=schema.logits,
     )  # fmt: skip
     return replace(table, schema=schema)
 
@@ -564,8 +598,8 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None, *,
     names = schema.prediction
     scores = [as_numbers(fetch(name, "prediction"), name, "prediction", position, lenient=lenient) for name in names]
     prediction = scores[0] if len(scores) == 1 else np.column_stack(scores) if scores else np.zeros(source.rows)
-    if not lenient:
-        check_scores(prediction, names, schema.task, position)
+    if names and not lenient:
+        prediction = to_probabilities(prediction, names, schema.task, position, logits=schema.logits)
     columns = {}
     for feature in schema.features:
         raw = fetch(feature.name, "feature")

@@ -40,10 +40,10 @@ MAX_NAMED = 6  # columns in a message
 def warn_of_leakage(table: Table, *, default_features: bool, stacklevel: int = 4) -> None:
     """Warn of features that predict the outcome almost perfectly; if features were not named, also of other scores.
 
-    A feature may leak if its AUC for some outcome is at least 0.99, and either 1 - AUC is below half that of the prediction,
-    or it has no more values than the outcome: a copy with errors, from which the prediction may have been computed.
-    Categories are ordered by their event rate. Real outcomes are compared by rank correlation instead, of at least 0.999 if
-    the prediction has the same.
+    A feature may leak if its AUC for some outcome is at least 0.99, and either 1 - AUC is below half that of the
+    prediction, or it has no more values than the outcome: a copy with errors, from which the prediction may have been
+    computed. Categories are ordered by their event rate. Real outcomes are compared by rank correlation instead, of at
+    least 0.999 if the prediction has the same.
 
     A feature looks like another score if it has more than 20 values, all in [0, 1], and either its rank correlation with
     the prediction is at least 0.9 (or at most -0.99: the other class); or, read as a probability, its Brier skill is at

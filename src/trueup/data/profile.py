@@ -52,6 +52,7 @@ class Roles:
     classes: tuple[Any, ...] | None = None
     cluster: str | None = None
     default_features: bool = False  # whether the features were not named
+    logits: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -73,6 +74,7 @@ def assign_roles(
     classes: Sequence[Any] | None = None,
     cluster: Any = None,
     exclude: Any = (),
+    logits: bool = False,
 ) -> Roles:
     """Assign roles to columns as `trueup.data.frame.read` does, before any row is read."""
     check_choice("task", task, ("auto", "binary", "regression"))
@@ -96,7 +98,7 @@ def assign_roles(
     class_tuple = None if classes is None else tuple(classes)
     return Roles(
         y, scores, w, chosen, frozenset(map(str, as_categories)), resolved_task, unlabelled, class_tuple, c,
-        default_features=features is None,
+        default_features=features is None, logits=logits,
     )  # fmt: skip
 
 
@@ -254,7 +256,10 @@ class TableProfile:
         elif raw_y is not None:
             y = frame.check_outcome(raw_y, str(roles.outcome), roles.task, position)
         if scores:
-            frame.check_scores(np.column_stack(list(scores.values())), roles.prediction, roles.task, position)
+            matrix = np.column_stack(list(scores.values()))
+            columns = matrix if len(scores) > 1 else matrix[:, 0]
+            P = frame.to_probabilities(columns, roles.prediction, roles.task, position, logits=roles.logits)
+            scores = dict(zip(scores, P.reshape(matrix.shape).T, strict=True))
         w = frame.check_weight(raw_w, roles.weight, position)
         keep, counts = frame.rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
         rows = np.arange(source.rows) if keep is None else keep
@@ -292,6 +297,7 @@ class TableProfile:
             else:
                 features.append(column.feature(name, as_categories=name in roles.categorical, all_kept=all_kept))
         schema = Schema(
-            roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes, roles.cluster
+            roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes, roles.cluster,
+            roles.logits,
         )  # fmt: skip
         return schema, left_out

@@ -46,6 +46,7 @@ class Schema:
     features: tuple[Feature, ...]
     classes: tuple[str, ...] = ()
     cluster: str | None = None  # the column that identifies rows that belong together: a customer, a patient
+    logits: bool = False  # whether prediction columns hold logits; a Table always holds probabilities
 
     @property
     def levels(self) -> tuple[int, ...]:

@@ -436,8 +436,8 @@ def read_evidence(labelled: Any) -> Evidence | None:
         if labelled.held_out_ is None:
             raise ArgumentError(
                 f"this {type(labelled).__name__} has no held-out rows, so its errors are unknown",
-                hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome, and save it with evidence=True if it is "
-                "loaded again; or pass labelled=(y, p) with rows that it was not fitted on",
+                hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome, and save it with evidence=True if it "
+                "is loaded again; or pass labelled=(y, p) with rows that it was not fitted on",
                 parameter="labelled",
             )
         held_out = Labelled(*labelled.held_out_, cluster=getattr(labelled, "held_out_cluster_", None))
@@ -457,8 +457,8 @@ def read_evidence(labelled: Any) -> Evidence | None:
         raise NotFittedError(f"this {type(labelled).__name__} is not fitted yet", hint="call fit(frame, outcome) first")
     short = isinstance(labelled, (str, tuple, list, dict)) or is_number(labelled)  # a frame would fill the screen
     raise ArgumentError(
-        "labelled must be rows with outcomes, a fitted calibrator, a model with evidence, an audit, a calibration bound or a "
-        f"number in [0, 1]; got {repr(labelled)[:80] if short else type(labelled).__name__}",
+        "labelled must be rows with outcomes, a fitted calibrator, a model with evidence, an audit, a calibration bound or "
+        f"a number in [0, 1]; got {repr(labelled)[:80] if short else type(labelled).__name__}",
         hint="pass labelled=(y, p) with outcomes and scores of rows that the model was not trained on",
         parameter="labelled",
     )

@@ -1,7 +1,8 @@
 """Evaluate curves of the score, per group of rows (lines, logistic curves, knots and steps), linear logits, and patches.
 
 The result for a row is pooled(p) or, if the row has a group, pooled(p) + share (own(p) - pooled(p)), with the curve and the
-share of its group. Several classes are evaluated one by one and normalised to sum to 1.
+share of its group. Several classes are evaluated one by one and normalised to sum to 1. Logarithms are those of
+probabilities that keep the distances ``floors`` from 0 and 1.
 
 A patch shifts the scores of one group that lie in one interval after all earlier patches; all others stay bitwise equal.
 """
@@ -15,7 +16,7 @@ import numpy as np
 
 from trueup.kernels._jit import jit
 from trueup.kernels.sorting import lower_bound, lower_bounds
-from trueup.kernels.trees import MIN_PROBABILITY, expit, logit
+from trueup.kernels.trees import expit, logit
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray
@@ -41,7 +42,14 @@ def _from(x: FloatArray, value: FloatArray, low: int, high: int, right: int, p: 
 
 @jit
 def _read(
-    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, curve: int, p: float
+    form: int,
+    coefficient: FloatArray,
+    at: IntArray,
+    x: FloatArray,
+    value: FloatArray,
+    floors: FloatArray,
+    curve: int,
+    p: float,
 ) -> float:
     """Return curve ``curve`` of a form (LINE to STEPS) at score p; its knots, if any, are at[curve]:at[curve + 1]."""
     low, high = at[curve], at[curve + 1]
@@ -54,20 +62,20 @@ def _read(
         return float(a * p + c)
     if form == BOUNDED:
         return float(min(max(a * p + c, 0.0), 1.0))
-    p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
+    p = min(max(p, floors[0]), 1.0 - floors[1])
     return expit(a * math.log(p) - b * math.log1p(-p) + c)
 
 
 @jit
-def _softmax(factor: float, P: FloatArray, out: FloatArray) -> None:
-    """Write to ``out`` the class probabilities P raised to the power ``factor``, normalised to sum to 1."""
+def _softmax(factor: float, smallest: float, P: FloatArray, out: FloatArray) -> None:
+    """Write to ``out`` the class probabilities P, at least ``smallest``, to the power ``factor``, normalised to sum to 1."""
     top = P[0]
     for c in range(1, len(P)):
         top = max(top, P[c])
-    highest = math.log(max(top, MIN_PROBABILITY))
+    highest = math.log(max(top, smallest))
     total = 0.0
     for c in range(len(P)):
-        out[c] = math.exp(factor * (math.log(max(P[c], MIN_PROBABILITY)) - highest))
+        out[c] = math.exp(factor * (math.log(max(P[c], smallest)) - highest))
         total += out[c]
     for c in range(len(P)):
         out[c] /= total
@@ -75,18 +83,18 @@ def _softmax(factor: float, P: FloatArray, out: FloatArray) -> None:
 
 @jit
 def _row(
-    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, groups: int, group: int,
-    P: FloatArray, out: FloatArray,
+    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, floors: FloatArray, groups: int,
+    group: int, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
     """Write to ``out`` the curves of ``group`` at the class scores P of one row; class c has curve c * groups + group."""
     if form == SOFTMAX:
-        _softmax(coefficient[group, 0], P, out)
+        _softmax(coefficient[group, 0], floors[0], P, out)
         return
     outputs = len(P)
     total = 0.0
     given = 0.0
     for c in range(outputs):
-        out[c] = _read(form, coefficient, at, x, value, c * groups + group, P[c])
+        out[c] = _read(form, coefficient, at, x, value, floors, c * groups + group, P[c])
         total += out[c]
         given += P[c]
     if outputs > 1:
@@ -103,12 +111,13 @@ def count_below(x: FloatArray, p: FloatArray, place: Int32Array) -> None:
 
 @jit
 def _column(
-    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, p: FloatArray, out: FloatArray
-) -> None:
+    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, floors: FloatArray, p: FloatArray,
+    out: FloatArray,
+) -> None:  # fmt: skip
     """Write to ``out`` curve number 0, the only one, at each of the scores ``p``; other arguments as for `_read`."""
     if form < KNOTS or len(p) < FEW:
         for i in range(len(p)):
-            out[i] = _read(form, coefficient, at, x, value, 0, p[i])
+            out[i] = _read(form, coefficient, at, x, value, floors, 0, p[i])
         return
     place = np.empty(ROWS, np.int32)
     for start in range(0, len(p), ROWS):
@@ -122,20 +131,20 @@ def _column(
 
 @jit
 def read_rows(
-    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, groups: int, group: Int32Array,
-    share: FloatArray, P: FloatArray, out: FloatArray,
+    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, floors: FloatArray, groups: int,
+    group: Int32Array, share: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
     """Write to ``out`` the curves at P (rows, outputs), see the module; ``group`` is empty, or 0 if a row has no group."""
     if P.shape[1] == 1 and len(group) == 0:  # the common case, by a faster way to the same numbers
-        _column(form, coefficient, at, x, value, P[:, 0], out[:, 0])
+        _column(form, coefficient, at, x, value, floors, P[:, 0], out[:, 0])
         return
     own = np.empty(P.shape[1])
     for i in range(len(P)):
-        _row(form, coefficient, at, x, value, groups, 0, P[i], out[i])
+        _row(form, coefficient, at, x, value, floors, groups, 0, P[i], out[i])
         if len(group) == 0 or group[i] == 0:
             continue
         nearer = share[group[i]]
-        _row(form, coefficient, at, x, value, groups, group[i], P[i], own)
+        _row(form, coefficient, at, x, value, floors, groups, group[i], P[i], own)
         for c in range(len(own)):
             whole = out[i, c]
             mixed = whole + nearer * (own[c] - whole) if nearer < 1 else own[c]
@@ -145,7 +154,7 @@ def read_rows(
 @jit
 def interpolate(x: FloatArray, value: FloatArray, p: FloatArray, out: FloatArray) -> None:
     """Write to ``out`` the linear interpolation of the knots (``x``, ``value``) at many scores ``p``."""
-    _column(KNOTS, np.empty((0, 3)), np.array([0, len(x)]), x, value, p, out)
+    _column(KNOTS, np.empty((0, 3)), np.array([0, len(x)]), x, value, np.zeros(2), p, out)
 
 
 @jit
@@ -294,3 +303,40 @@ def find_shift(F: FloatArray, weight: FloatArray, target: float) -> float:
         if done:
             break
     return shift
+
+
+@jit
+def scale_logits(
+    scale: FloatArray, intercept: FloatArray, left: FloatArray, right: FloatArray, smallest: float, P: FloatArray,
+    out: FloatArray,
+) -> None:  # fmt: skip
+    """Write to ``out`` the softmax of ``scale z + left (right' z) + intercept``, with z = ln P less its mean over classes.
+
+    P (rows, classes) has the probabilities, which are at least ``smallest``; left and right have shape (classes, rank).
+    """
+    classes, rank = left.shape
+    z, inner = np.empty(classes), np.empty(rank)
+    for i in range(len(P)):
+        mean = 0.0
+        for c in range(classes):
+            z[c] = math.log(max(P[i, c], smallest))
+            mean += z[c]
+        mean /= classes
+        inner[:] = 0.0
+        for c in range(classes):
+            z[c] -= mean
+            for r in range(rank):
+                inner[r] += right[c, r] * z[c]
+        top = -np.inf
+        for c in range(classes):
+            value = scale[c] * z[c] + intercept[c]
+            for r in range(rank):
+                value += left[c, r] * inner[r]
+            out[i, c] = value
+            top = max(top, value)
+        total = 0.0
+        for c in range(classes):
+            out[i, c] = math.exp(out[i, c] - top)
+            total += out[i, c]
+        for c in range(classes):
+            out[i, c] /= total

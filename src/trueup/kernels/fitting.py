@@ -456,9 +456,9 @@ def extend_runs(
 
 @jit
 def log_losses(y: FloatArray, p: FloatArray, smallest: float, out: FloatArray) -> None:
-    """Write to ``out`` the log loss of each row; probabilities are clipped to [smallest, 1 - smallest]."""
+    """Write to ``out`` the log loss of each row; ``smallest`` and 1 - smallest stand for exact 0 and 1."""
     for i in range(len(y)):
-        q = min(max(p[i], smallest), 1.0 - smallest)
+        q = smallest if p[i] <= 0.0 else 1.0 - smallest if p[i] >= 1.0 else p[i]
         loss = 0.0
         if y[i] > 0:
             loss -= y[i] * math.log(q)

@@ -428,9 +428,13 @@ class CascadeProgram(NamedTuple):
     threshold: FloatArray
     words: UInt32Array
     leaf: FloatArray
+    floors: FloatArray  # the distances from 0 and 1 that probabilities keep before the link
 
 
-def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades: int, link: int) -> CascadeProgram:
+def build(
+    stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades: int, link: int,
+    floors: tuple[float, float] = (MIN_PROBABILITY, MIN_PROBABILITY),
+) -> CascadeProgram:  # fmt: skip
     """Return the program of the stages, in order of execution; a stage is collapsed into pair tables if MAX_CELLS allows.
 
     Trees number the features as ``levels`` does, then the prediction columns. ``levels`` has the number of levels of each
@@ -468,6 +472,7 @@ def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades
         np.concatenate(places), np.concatenate(values),
         np.array(trees_at, np.int64), np.ascontiguousarray(np.column_stack([walked.root, walked.output]), np.int32),
         np.ascontiguousarray(np.column_stack(node), np.int32), walked.threshold, walked.words, walked.value,
+        np.array(floors, np.float64),
     )  # fmt: skip
 
 
@@ -498,15 +503,16 @@ def logit(p: float) -> float:
 
 
 @jit
-def _enter(P: FloatArray, start: int, rows: int, link: int, F: FloatArray) -> None:
-    """Write to F (outputs, rows) the link function of ``rows`` rows of the predictions P, from row ``start`` on."""
+def _enter(P: FloatArray, start: int, rows: int, link: int, floors: FloatArray, F: FloatArray) -> None:
+    """Write to F (outputs, rows) the link function of ``rows`` rows of P from row ``start`` on, kept ``floors`` from 0, 1."""
     for c in range(len(F)):
         for i in range(rows):
             p = P[start + i, c]
             if link == LOGIT:
-                p = logit(p)
+                p = min(max(p, floors[0]), 1.0 - floors[1])
+                p = math.log(p) - math.log1p(-p)
             elif link == SOFTMAX:
-                p = math.log(max(p, MIN_PROBABILITY))
+                p = math.log(max(p, floors[0]))
             F[c, i] = p
 
 
@@ -556,7 +562,7 @@ def score(
     sizes: IntArray, levels: IntArray, cuts_at: IntArray, cuts: FloatArray, classes_at: IntArray,
     classes: Int32Array, cascade: IntArray, theta: FloatArray, tables_at: IntArray, table: IntArray, places: Int32Array,
     values: FloatArray, trees_at: IntArray, tree: Int32Array, node: Int32Array, threshold: FloatArray, words: UInt32Array,
-    leaf: FloatArray, X: FloatArray, P: FloatArray, out: FloatArray,
+    leaf: FloatArray, floors: FloatArray, X: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
     """Apply a `CascadeProgram` to predictions P (rows, outputs) with features X (features, rows), categories as codes."""
     features, outputs = sizes[0], sizes[1]
@@ -566,7 +572,7 @@ def score(
     F, added = np.empty((sizes[2], outputs, most)), np.empty((outputs, most))
     for start in range(0, len(P), ROWS):
         rows = min(ROWS, len(P) - start)
-        _enter(P, start, rows, link, F[0])
+        _enter(P, start, rows, link, floors, F[0])
         F[1:] = F[0]
         for j in range(features):
             x, b = X[j][start : start + rows], bins[j]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from trueup._validate import check_choice, check_integer
 from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.curves.map import CHUNK, CurveMap
+from trueup.calibrators.floors import OLD_FLOORS, clip_scores, find_floors
 from trueup.calibrators.model import Map, UnchangedMap
-from trueup.calibrators.stopping import CrossValidation, History, Split, Stopping, apply_link, task_loss
+from trueup.calibrators.stopping import CrossValidation, History, Split, Stopping, task_loss
 from trueup.errors import ArgumentError
 from trueup.kernels.fitting import effective_rows, fit_lines, fit_logistic, fit_powers, log_losses, pool_scores
 from trueup.kernels.threads import Workers
@@ -134,6 +135,7 @@ class ScoreCalibrator(SingleMapCalibrator):
     exclude: Any = ()
     task: str = "auto"
     classes: Any = None
+    logits: bool = False
     unlabelled: str = "error"
     stopping: Stopping = None
 
@@ -149,19 +151,26 @@ class ScoreCalibrator(SingleMapCalibrator):
 
     def _fit_curves(self, table: Table, sizes: FloatArray, group: Int32Array | None = None) -> CurveMap:
         """Fit a curve per class (against the rest) and group; ``sizes`` are rows per group, ``group`` each row's group."""
-        P, fits = table.prediction.reshape(len(table), -1), []
+        P, fits, task = table.prediction.reshape(len(table), -1), [], table.schema.task
+        smooth = self.form not in ("knots", "steps")
+        floors = find_floors(table.prediction) if smooth and task != "regression" else OLD_FLOORS
         for output, scores in enumerate(P.T):
             y = table.y if len(P.T) == 1 else (table.y == output).astype(np.float64)
             pooled = pool_scores(np.ascontiguousarray(scores), y, table.weight, group, len(sizes))
-            fits.append(self._fit_output(pooled, sizes, table.schema.task))
-        if self.form in ("knots", "steps"):
+            if smooth and task != "regression":
+                pooled = replace(pooled, score=clip_scores(pooled.score, floors))
+            fits.append(self._fit_output(pooled, sizes, task))
+        if not smooth:
             return CurveMap.of_pieces(self.form, list(itertools.chain(*fits)), len(fits))
-        form = "line" if table.schema.task == "regression" else self.form
-        return CurveMap.of_coefficients(form, np.concatenate(fits), len(fits))
+        form = "line" if task == "regression" else self.form
+        return CurveMap.of_coefficients(form, np.concatenate(fits), len(fits), floors)
 
     @abstractmethod
     def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> Any:
-        """Fit the curves of one class; return coefficients, (groups, 3), or knots (or edges) and values of each group."""
+        """Fit the curves of one class; return coefficients, (groups, 3), or knots (or edges) and values of each group.
+
+        The scores of smooth curves are not 0 and not 1, so that they have a logit.
+        """
 
     def _curves(self) -> CurveMap | None:
         """Return the fitted curves; None if scores are left unchanged."""
@@ -185,7 +194,7 @@ def _fit_coefficients(
     pooled: PooledScores, sizes: FloatArray, columns: list[FloatArray], low: list[float], start: list[float]
 ) -> FloatArray:
     """Fit a logistic regression on ``columns`` per group, slopes from ``low`` to 100; return the coefficients per group."""
-    p = np.clip(pooled.score, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    p = pooled.score
     share = np.repeat(PRIOR_ROWS / np.maximum(sizes, PRIOR_ROWS), np.diff(pooled.at))
     weight, total = pooled.weight * (1 + share), pooled.total + share * pooled.weight * p
     theta = np.tile(np.array(start), (len(pooled), 1))
@@ -199,6 +208,10 @@ def _fit_coefficients(
     return theta
 
 
+def _logit(pooled: PooledScores) -> FloatArray:
+    return np.asarray(np.log(pooled.score) - np.log1p(-pooled.score))
+
+
 class Platt(ScoreCalibrator):
     """Correct scores by a slope and an intercept of their logits, by maximum likelihood: Platt scaling.
 
@@ -209,7 +222,7 @@ class Platt(ScoreCalibrator):
     ----------
     prediction : column name, or several
         The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
-        a position, 0 by default; a one-dimensional array is the prediction itself.
+        a position; by default all columns, one per class. A one-dimensional array is the prediction itself.
     exclude : column names
         Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
         what it does on the levels of these columns.
@@ -217,6 +230,9 @@ class Platt(ScoreCalibrator):
         "auto" is binary for one prediction column, multiclass for several.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
@@ -226,7 +242,7 @@ class Platt(ScoreCalibrator):
     Attributes
     ----------
     slope_, intercept_ : float, or ndarray of shape (k,) for k classes
-        Of the logit of the prediction clipped to [1e-6, 1 - 1e-6], or of a real prediction; 1 and 0 mean no change.
+        Of the logit of the prediction, or of a real prediction; 1 and 0 mean no change.
     model_ : Model
         The fitted model, which is saved and shipped.
     history_ : History
@@ -263,8 +279,7 @@ class Platt(ScoreCalibrator):
             fit_lines(pooled.at, pooled.score, pooled.weight, pooled.total, fitted)
             slope, intercept = fitted.T
             return np.column_stack([slope, np.zeros(len(slope)), intercept])
-        logit = apply_link(pooled.score, "logit")
-        columns = [logit[:, 0], np.ones(len(logit))]
+        columns = [_logit(pooled), np.ones(len(pooled.score))]
         slope, intercept = _fit_coefficients(pooled, sizes, columns, [-MAX_SLOPE, 0.0], [1.0, 0.0]).T
         return np.column_stack([slope, slope, intercept])
 
@@ -278,8 +293,8 @@ class Temperature(ScoreCalibrator):
     Parameters
     ----------
     prediction : column name, or several
-        The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
-        one-dimensional array is the prediction itself.
+        The score to correct: a probability, or one column per class. For an array a position; by default
+        all columns, one per class. A one-dimensional array is the prediction itself.
     exclude : column names
         Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
         what it does on the levels of these columns.
@@ -287,6 +302,9 @@ class Temperature(ScoreCalibrator):
         Real outcomes are rejected.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
@@ -339,7 +357,8 @@ class Temperature(ScoreCalibrator):
         mass = np.add.reduceat(w[order], first)
         mass = np.ldexp(mass, -int(np.frexp(mass.max())[1]))
         rows = order[first]
-        P = np.maximum(table.prediction[rows], MIN_PROBABILITY)
+        floors = find_floors(table.prediction)
+        P = np.maximum(table.prediction[rows], floors[0])
         F = np.log(P)
         prior_mean = (P / P.sum(axis=1, keepdims=True) * F).sum(axis=1)
         prior = (PRIOR_ROWS / np.maximum(sizes, PRIOR_ROWS))[group[rows]]
@@ -347,11 +366,10 @@ class Temperature(ScoreCalibrator):
         starts = np.searchsorted(group[rows], np.arange(len(sizes) + 1)).astype(np.int64)
         factor = np.empty(len(sizes))
         fit_powers(starts, F, target, mass * (1 + prior), 1 / MAX_SLOPE, MAX_SLOPE, factor)
-        return CurveMap.of_coefficients("softmax", np.column_stack([factor, np.zeros((len(sizes), 2))]), P.shape[1])
+        return CurveMap.of_coefficients("softmax", np.column_stack([factor, np.zeros((len(sizes), 2))]), P.shape[1], floors)
 
     def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> FloatArray:  # noqa: ARG002
-        columns = [apply_link(pooled.score, "logit")[:, 0]]
-        factor = _fit_coefficients(pooled, sizes, columns, [1 / MAX_SLOPE], [1.0])[:, 0]
+        factor = _fit_coefficients(pooled, sizes, [_logit(pooled)], [1 / MAX_SLOPE], [1.0])[:, 0]
         return np.column_stack([factor, factor, np.zeros(len(factor))])
 
 
@@ -364,8 +382,8 @@ class Beta(ScoreCalibrator):
     Parameters
     ----------
     prediction : column name, or several
-        The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
-        one-dimensional array is the prediction itself.
+        The score to correct: a probability, or one column per class. For an array a position; by default
+        all columns, one per class. A one-dimensional array is the prediction itself.
     exclude : column names
         Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
         what it does on the levels of these columns.
@@ -373,6 +391,9 @@ class Beta(ScoreCalibrator):
         Real outcomes are rejected: the curve maps probabilities to probabilities.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
@@ -413,7 +434,7 @@ class Beta(ScoreCalibrator):
     c_ = property(lambda self: self._coefficient(2, 0.0), doc="The intercept; 0 if scores are left unchanged.")
 
     def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> FloatArray:  # noqa: ARG002
-        p = np.clip(pooled.score, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+        p = pooled.score
         columns = [np.log(p), -np.log1p(-p), np.ones(len(p))]
         return _fit_coefficients(pooled, sizes, columns, [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])
 
@@ -429,7 +450,7 @@ class Isotonic(ScoreCalibrator):
     ----------
     prediction : column name, or several
         The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
-        a position, 0 by default; a one-dimensional array is the prediction itself.
+        a position; by default all columns, one per class. A one-dimensional array is the prediction itself.
     exclude : column names
         Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
         what it does on the levels of these columns.
@@ -437,6 +458,9 @@ class Isotonic(ScoreCalibrator):
         "auto" is binary for one prediction column, multiclass for several.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
@@ -496,7 +520,7 @@ class Histogram(ScoreCalibrator):
     ----------
     prediction : column name, or several
         The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
-        a position, 0 by default; a one-dimensional array is the prediction itself.
+        a position; by default all columns, one per class. A one-dimensional array is the prediction itself.
     bins : int
         The maximum number of bins; rows of equal score are always in one bin.
     strategy : {"mass", "width"}
@@ -509,6 +533,9 @@ class Histogram(ScoreCalibrator):
         "auto" is binary for one prediction column, multiclass for several.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None

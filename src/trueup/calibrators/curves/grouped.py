@@ -27,7 +27,8 @@ FOLDS = 5
 MAX_BINS = 4096
 TIE = 1e-9  # relative difference of losses below which the larger shrinkage is preferred
 OWN_PARAMETERS: dict[str, Any] = {
-    "prediction": None, "exclude": (), "task": "auto", "classes": None, "unlabelled": "error", "stopping": None,
+    "prediction": None, "exclude": (), "task": "auto", "classes": None, "logits": False, "unlabelled": "error",
+    "stopping": None,
 }  # fmt: skip
 
 
@@ -66,6 +67,9 @@ class Grouped(SingleMapCalibrator):
         Numeric columns that are categories.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
@@ -114,6 +118,7 @@ class Grouped(SingleMapCalibrator):
     task: str = "auto"
     categorical: Any = ()
     classes: Any = None
+    logits: bool = False
     unlabelled: str = "error"
     stopping: Stopping = None
     random_state: int = 0

@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.explain import Contribution, RowExplanation, explain_change
+from trueup.calibrators.floors import EPS, OLD_FLOORS, Floors
 from trueup.calibrators.groups import GroupIndex
-from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
+from trueup.calibrators.model import (
+    Map,
+    are_finite,
+    is_integer,
+    pack_arrays,
+    pack_floors,
+    require,
+    unpack_arrays,
+    unpack_floors,
+)
 from trueup.calibrators.stopping import apply_link, task_loss
 from trueup.kernels.curves import BOUNDED, KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
 from trueup.kernels.threads import Workers
-from trueup.kernels.trees import MIN_PROBABILITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,14 +65,17 @@ class CurveMap(Map):
     starts: IntArray  # where the knots or steps of each curve begin
     x: FloatArray  # knots, or upper edges of steps: closed on the right, the last step is unbounded
     values: FloatArray  # at the knots, or of the steps
+    floors: Floors = OLD_FLOORS  # the distances that probabilities keep from 0 and 1 before logarithms
     index: GroupIndex | None = None  # the groups that have a curve of their own; None if there are no groups
     shrinkage: float = math.inf  # the number of rows that the pooled curve counts for in each group
 
     @classmethod
-    def of_coefficients(cls, form: str, coefficients: FloatArray, outputs: int = 1) -> CurveMap:
+    def of_coefficients(
+        cls, form: str, coefficients: FloatArray, outputs: int = 1, floors: Floors = OLD_FLOORS
+    ) -> CurveMap:
         """Return curves of a smooth form with these coefficients, (curves, 3); a softmax has one curve for all classes."""
         share = np.zeros(len(coefficients) // (1 if form == "softmax" else outputs))
-        return cls(form, outputs, share, coefficients, np.zeros(1, np.int64), np.zeros(0), np.zeros(0))
+        return cls(form, outputs, share, coefficients, np.zeros(1, np.int64), np.zeros(0), np.zeros(0), floors)
 
     @classmethod
     def of_pieces(cls, form: str, pieces: Sequence[tuple[FloatArray, FloatArray]], outputs: int = 1) -> CurveMap:
@@ -102,8 +114,8 @@ class CurveMap(Map):
 
     def _read(self, prediction: FloatArray, group: Int32Array, out: FloatArray) -> None:
         read_rows(
-            FORMS[self.form], self.coefficients, self.starts, self.x, self.values, len(self.share), group, self.share,
-            prediction, out,
+            FORMS[self.form], self.coefficients, self.starts, self.x, self.values, np.array(self.floors), len(self.share),
+            group, self.share, prediction, out,
         )  # fmt: skip
 
     def describe(self) -> str:
@@ -159,7 +171,8 @@ class CurveMap(Map):
             if len(labels) > 1:
                 contributions.append(Contribution(NORMALISATION, changes[c] - sum(term.change for term in own), label))
         if self.index is None and link == "logit" and self.form == "logit":
-            changes = [sum(term.change for term in contributions)]  # the curve itself may leave [1e-6, 1 - 1e-6]
+            changes = [sum(term.change for term in contributions)]  # the score itself may be closer to 0 or 1 than its
+            floor
         return explain_change(link, prediction, after, contributions, changes)
 
     def _terms(self, output: int, p: float, name: str, change: float) -> list[tuple[str, float]]:
@@ -173,16 +186,17 @@ class CurveMap(Map):
                 if piecewise:
                     single = CurveMap.of_pieces(self.form, [self.piece(output)])
                 else:
-                    single = CurveMap.of_coefficients(self.form, self.coefficients[output : output + 1])
+                    own = self.coefficients[output : output + 1]
+                    single = CurveMap.of_coefficients(self.form, own, floors=self.floors)
                 after = float(single._evaluate_one([p], 0)[0])
-                change = math.log(max(after, MIN_PROBABILITY)) - math.log(max(p, MIN_PROBABILITY))
+                change = math.log(max(after, EPS)) - math.log(max(p, EPS))
             return [(text, change)]
         a, b, c = self.coefficients[0].tolist()
         if self.form == "line":
             return [(f"slope {a:.4g}", (a - 1) * p), ("intercept", c)]
         if self.form == "softmax":
-            return [(f"temperature {1 / a:.4g}", (a - 1) * math.log(max(p, MIN_PROBABILITY)))]
-        p = min(max(p, MIN_PROBABILITY), 1 - MIN_PROBABILITY)
+            return [(f"temperature {1 / a:.4g}", (a - 1) * math.log(max(p, self.floors[0])))]
+        p = min(max(p, self.floors[0]), 1 - self.floors[1])
         intercept = [("intercept", c)] if c else []
         if a == b:
             return [(f"slope {a:.4g} of the logit", (a - 1) * (math.log(p) - math.log1p(-p))), *intercept]
@@ -191,7 +205,7 @@ class CurveMap(Map):
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
-        entry: dict[str, Any] = {"form": self.form, "groups": len(self.share)}
+        entry: dict[str, Any] = {"form": self.form, "groups": len(self.share), **pack_floors(self.floors)}
         if self.form in SMOOTH_FORMS:
             blobs = pack_arrays(SMOOTH_DTYPES, self.coefficients)
         else:
@@ -220,7 +234,7 @@ class CurveMap(Map):
             require(len(flat) == 3 * count, "the number of curve coefficients is wrong")
             require(bool((np.abs(flat) <= MAX_COEFFICIENT).all()), "a curve coefficient is invalid")
             require(form != "softmax" or bool((flat[::3] > 0).all()), "a temperature is invalid")
-            curves = cls.of_coefficients(form, flat.reshape(-1, 3), outputs)
+            curves = cls.of_coefficients(form, flat.reshape(-1, 3), outputs, unpack_floors(entry))
         else:
             starts, x, values = unpack_arrays(dtypes, blobs)
             _check_pieces(form, starts, x, values, count)

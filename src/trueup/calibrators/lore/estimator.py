@@ -110,6 +110,9 @@ class LoRe(FeatureCalibrator):
         Numeric columns that are categories.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     threads : int, optional
@@ -176,6 +179,7 @@ class LoRe(FeatureCalibrator):
     embedding: Any = "pca"
     components: int | None = 20
     classes: Any = None
+    logits: bool = False
     threads: int | None = None
 
     gamma_ = property(lambda self: self._chosen("gamma"), doc="The kernel's bandwidth; infinite if scores are unchanged.")

@@ -20,7 +20,17 @@ import numpy as np
 
 from trueup import storage
 from trueup.calibrators import explain
-from trueup.calibrators.model import FileContentError, Map, are_finite, check_fields, is_integer, require
+from trueup.calibrators.floors import OLD_FLOORS, Floors
+from trueup.calibrators.model import (
+    FileContentError,
+    Map,
+    are_finite,
+    check_fields,
+    is_integer,
+    pack_floors,
+    require,
+    unpack_floors,
+)
 from trueup.calibrators.stopping import CapacityTrial, apply_link, count_rounds, task_loss
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError, FileError
@@ -29,7 +39,6 @@ from trueup.kernels.trees import (
     IDENTITY,
     LOGIT,
     MAX_DEPTH,
-    MIN_PROBABILITY,
     SOFTMAX,
     CascadeProgram,
     Forest,
@@ -79,7 +88,7 @@ class CascadeRound:
     trees: int  # of each forest per output
     trials: tuple[CapacityTrial, ...] = ()  # capacities that were compared before this round; not stored in models
     more: tuple[Forest, ...] = ()  # further trees, which are not evaluated on held-out rows; see `joined`
-    floor: float = MIN_PROBABILITY  # of a line: predictions are clipped to this distance from 0 and 1 before the link
+    floors: Floors = OLD_FLOORS  # of the first round: the distances that predictions keep from 0 and 1 before the link
 
     def joined(self) -> CascadeRound:
         """Return the round as a model has it: all trees in one forest per cascade, and no trials."""
@@ -125,9 +134,9 @@ class Cascade(Map):
         return len(self.program.values) if self.rounds else 0
 
     @property
-    def floor(self) -> float:
-        """Return the distance from 0 and 1 that probabilities are clipped to before the link."""
-        return self.rounds[0].floor if self.rounds else MIN_PROBABILITY
+    def floors(self) -> Floors:
+        """Return the distances that probabilities keep from 0 and 1 before the link."""
+        return self.rounds[0].floors if self.rounds else OLD_FLOORS
 
     @cached_property
     def program(self) -> CascadeProgram:
@@ -139,7 +148,8 @@ class Cascade(Map):
             for cascade, (theta, forest) in enumerate(zip(round_.thetas, round_.forests, strict=True))
         ]
         cascades = self.cascades if joined is None else 1
-        return build(stages if joined is None else [joined], self.levels, self.outputs, cascades, LINKS[self.link])
+        stages = stages if joined is None else [joined]
+        return build(stages, self.levels, self.outputs, cascades, LINKS[self.link], self.floors)
 
     def _joined(self) -> Stage | None:
         """Join all cascades into one stage if they have one round of trees, with equal factors; None if they differ more.
@@ -169,7 +179,7 @@ class Cascade(Map):
         if not self.rounds:
             return prediction.copy()
         program, features = self.program, list(columns)
-        before = np.ascontiguousarray(self._raised(prediction.reshape(len(prediction), self.outputs)))
+        before = np.ascontiguousarray(prediction.reshape(len(prediction), self.outputs))
         after = np.empty(before.shape)
 
         def score_chunk(start: int) -> None:
@@ -184,15 +194,9 @@ class Cascade(Map):
         """Return the corrected prediction of one row, given as codes and numbers in the order of the schema."""
         P: FloatArray = np.array([prediction], np.float64)
         if self.rounds:
-            score(*self.program, np.array(row, np.float64).reshape(-1, 1), self._raised(P), P)
+            score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
             P = self._clipped(P)
         return np.asarray(P[0])
-
-    def _raised(self, P: FloatArray) -> FloatArray:
-        """Return probabilities of at least ``floor`` and, of one output, at most 1 - floor."""
-        if self.floor == MIN_PROBABILITY or self.link == "identity":
-            return P
-        return np.clip(P, self.floor, 1 - self.floor) if self.link == "logit" else np.maximum(P, self.floor)
 
     def _clipped(self, scores: FloatArray) -> FloatArray:
         return scores if self.clip is None else np.clip(scores, *self.clip)
@@ -208,7 +212,8 @@ class Cascade(Map):
 
         F_t = theta_t (F + trees): rounds change F by what their trees add, and by (theta_t - 1)(F + trees).
         """
-        start, given = (apply_link(np.array([prediction]), self.link, at)[0] for at in (self.floor, MIN_PROBABILITY))
+        low, high = self.floors
+        start, given = (apply_link(np.array([prediction]), self.link, floors)[0] for floors in (self.floors, None))
         conditions: dict[tuple[int, tuple[int, ...]], explain.ConditionSum] = defaultdict(explain.ConditionSum)
         rescaling = np.zeros(self.outputs)
         states, means = [start.copy() for _ in range(self.cascades)], [np.array(prediction, np.float64)]
@@ -239,7 +244,9 @@ class Cascade(Map):
                 explain.Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)
             ]
         if (start != given).any():
-            text = f"probabilities are at least {self.floor:g}" + (" from 0 and 1" if self.outputs == 1 else "")
+            text = f"probabilities are at least {low:g}"
+            if self.outputs == 1:
+                text += " from 0 and 1" if low == high else f" from 0 and {high:g} from 1"
             contributions += [
                 explain.Contribution(text, float(c), label) for c, label in zip(start - given, labels, strict=True) if c
             ]
@@ -364,7 +371,7 @@ def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], d
             "trees": round_.trees,
             "forests": [next(size) for _ in round_.forests],
             **({"more": [next(size) for _ in round_.more]} if round_.more else {}),
-            **({"floor": round_.floor} if round_.floor > MIN_PROBABILITY else {}),
+            **pack_floors(round_.floors),
             **({"capacities": [asdict(trial) for trial in round_.trials]} if round_.trials else {}),
         }
         for round_ in rounds
@@ -394,13 +401,12 @@ def unpack_rounds(
         require(valid, "the factor of a round is invalid")
         is_constant = all(not len(forest.feature) and len(forest.root) == outputs for forest in own)
         require(entry["trees"] > 0 or is_constant, "a line is invalid")
-        floor = entry.get("floor", MIN_PROBABILITY)
-        require(isinstance(floor, float) and MIN_PROBABILITY <= floor < 0.5, "the floor of a line is invalid")
-        require(floor == MIN_PROBABILITY or (not rounds and entry["trees"] == 0), "a round has a floor")
+        floors = unpack_floors({"floors": [entry["floor"]] * 2} if "floor" in entry else entry)
+        require(floors == OLD_FLOORS or not rounds, "a later round has floors")
         trials = tuple(CapacityTrial(**trial) for trial in entry.get("capacities", ()))
         check_fields(*trials)
         require(not trials or sum(trial.chosen for trial in trials) == 1, "no capacity is chosen")
-        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more, floor))
+        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more, floors))
     return tuple(rounds)
 
 

@@ -52,7 +52,8 @@ class MCGrad(SegmentCalibrator):
     ----------
     prediction : column name, or several
         The score to be corrected: a probability, a real number (``task="regression"``), or one column per class.
-        For an array a position, 0 by default.
+        For an array a position; by default all columns, one per class, if every row adds up to 1 or holds ``logits``, else
+        0.
     features : column names, optional
         The columns that define segments; by default every other column.
     exclude : column names
@@ -104,6 +105,9 @@ class MCGrad(SegmentCalibrator):
         Numeric columns to be treated as categories.
     classes : sequence, optional
         For several prediction columns, the outcome of each, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     random_state : int
@@ -177,6 +181,7 @@ class MCGrad(SegmentCalibrator):
     monotone: bool | Mapping[Any, int] = False
     lightgbm: Mapping[str, Any] | None = None
     classes: Any = None
+    logits: bool = False
     engine: str = "auto"
     resume: str | os.PathLike[str] | None = None
 

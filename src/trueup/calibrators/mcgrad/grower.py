@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from trueup.calibrators import stopping
+from trueup.calibrators.floors import OLD_FLOORS, Floors, find_floors
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound
 from trueup.calibrators.mcgrad.levels import LevelStatistics
 from trueup.calibrators.mcgrad.line import fit_lines, line_loss, line_p_value
@@ -24,7 +25,7 @@ from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 from trueup.data import folds
 from trueup.errors import FileError
 from trueup.kernels.threads import Workers
-from trueup.kernels.trees import MIN_PROBABILITY, constant_forest
+from trueup.kernels.trees import constant_forest
 from trueup.learners import lightgbm
 from trueup.learners.lightgbm import BinnedDataset, FoldDataset, GrowthParameters, TreeGrower
 
@@ -39,7 +40,7 @@ TREES_PER_STEP = 5  # trees a fold grows at a time
 MAX_LEAD = 20  # trees by which a fold may be ahead of the others
 MORE_TREES = 1.5  # how many times the best number of trees of one model the mean of several has
 LINE_LEVEL = 0.005  # of the test that a line is needed
-FLOORS = (1e-5, 1e-4, 1e-3, 1e-2)  # of probabilities, that a line may have
+FLOORS = (1e-12, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # of probabilities, that a line may have
 FLOOR_GAIN = 2.0  # by which a floor must lower the total loss
 TRIAL_FOLDS = 2  # folds on which capacities are compared
 TRIAL_ROWS = 50_000  # if there are more, capacities are compared on a sample of about this size
@@ -89,12 +90,14 @@ class CascadeGrower:
         self._fold_threads = threads if distributed else max(1, threads // len(self.splits))
         self.y, self.levels = self.table.y, self.table.schema.levels
         assert not distributed or self.sample is not None, "workers need a common sample to find bins from"
-        start = self.loss.apply_link(self.table.prediction)
+        squared = self.loss.name == "squared"
+        self.floors = OLD_FLOORS if squared else find_floors(self.table.prediction, self.communicator)
+        start = self.loss.apply_link(self.table.prediction, self.floors)
         self.F = [start] * len(self.splits) if self.starts is None else list(self.starts)
         assert self.sample is None or self.starts is None, "a sample starts from its own predictions"
         self.sample_F = None
         if self.sample is not None:
-            self.sample_F = [self.loss.apply_link(self.sample.prediction)] * len(self.splits)
+            self.sample_F = [self.loss.apply_link(self.sample.prediction, self.floors)] * len(self.splits)
         self.scale = 1.0
         if self.loss.name == "squared":  # residuals are measured in their standard deviation, whatever their unit
             spread = stopping.weighted_mean((self.y - start[:, 0]) ** 2, self.weight, self.communicator)
@@ -203,7 +206,8 @@ class CascadeGrower:
             self._use_capacity(trials)
             if trial.sample is not None or trial.growth != self.growth:
                 trial = None  # its trees are of fewer rows, or of another learning rate
-        self._apply_round(replace(self._grow_forests(trial), trials=trials), theta)
+        floors = OLD_FLOORS if self.rounds else self.floors
+        self._apply_round(replace(self._grow_forests(trial), trials=trials, floors=floors), theta)
 
     # The linear round
 
@@ -224,17 +228,17 @@ class CascadeGrower:
 
     def _fit_line(self) -> CascadeRound:
         """Return a round that is a line, fitted on the training rows of each split."""
-        floor, F = self._best_floor()
+        floors, F = self._best_floors()
         lines = fit_lines(self.loss, self.y, F, self.weight, self.splits, self.communicator)
         forests = tuple(constant_forest(line.intercept / line.slope) for line in lines)
-        return CascadeRound(tuple(line.slope for line in lines), forests, 0, floor=floor)
+        return CascadeRound(tuple(line.slope for line in lines), forests, 0, floors=floors)
 
-    def _best_floor(self) -> tuple[float, FloatArray]:
-        """Return the floor of probabilities with which a line has the lowest loss, and the scores with it.
+    def _best_floors(self) -> tuple[Floors, FloatArray]:
+        """Return the floors of probabilities with which a line has the lowest loss, and the scores with it.
 
         Predictions such as the 0 of a forest, a share of its trees, are not as certain as a logit of -14 is.
         """
-        prediction, best = self.table.prediction, (MIN_PROBABILITY, self.F[0])
+        prediction, best = self.table.prediction, (self.floors, self.F[0])
         if self.loss.name == "squared":
             return best
         rows = self._line_rows()
@@ -243,11 +247,11 @@ class CascadeGrower:
         lowest = -float(self.communicator.all_reduce_max([-nearest.min(initial=1.0)])[0])
         loss = line_loss(self.loss, self.y[rows], self.F[0][rows], weight, self.communicator)
         for floor in FLOORS:
-            if floor > lowest:
-                F = self.loss.apply_link(prediction, floor)
+            if floor > max(lowest, *self.floors):
+                F = self.loss.apply_link(prediction, (floor, floor))
                 own = line_loss(self.loss, self.y[rows], F[rows], weight, self.communicator)
                 if own < loss - FLOOR_GAIN:
-                    loss, best = own, (floor, F)
+                    loss, best = own, ((floor, floor), F)
         return best
 
     # Rounds of trees
@@ -257,10 +261,11 @@ class CascadeGrower:
 
         Factors that are not known are ``theta``, or the best factor. Later rounds have the capacity that this one chose.
         """
-        if round_.floor > MIN_PROBABILITY:
-            self.F = [self.loss.apply_link(self.table.prediction, round_.floor)] * len(self.splits)
+        if not self.rounds and round_.floors != self.floors:
+            self.floors = round_.floors
+            self.F = [self.loss.apply_link(self.table.prediction, self.floors)] * len(self.splits)
             if self.sample is not None:
-                self.sample_F = [self.loss.apply_link(self.sample.prediction, round_.floor)] * len(self.splits)
+                self.sample_F = [self.loss.apply_link(self.sample.prediction, self.floors)] * len(self.splits)
         if round_.trials:
             self._use_capacity(round_.trials)
         self._add_forests(round_.forests)

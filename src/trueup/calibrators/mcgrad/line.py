@@ -74,11 +74,22 @@ def line_p_value(
 
     Sums over clusters take the place of rows, if any. Probabilities of independent rows must also be rejected with the
     variance that they imply, which is known where events are few. The statistic has an F distribution, with as many
-    denominators as rows (or clusters) contribute effectively.
+    denominators as rows (or clusters) contribute effectively. Of several outputs the slope is also tested alone, since
+    rows may be too few for as many intercepts; the smaller p-value is doubled.
     """
+    tested = [slice(None)] if F.shape[1] == 1 else [slice(None), slice(1)]
+    p_values = [_test_columns(loss, y, F, weight, own, cluster, communicator, cluster_count) for own in tested]
+    return min(1.0, len(p_values) * min(p_values))
+
+
+def _test_columns(
+    loss: TaskLoss, y: FloatArray, F: FloatArray, weight: FloatArray | None, tested: slice, cluster: IntArray | None,
+    communicator: Communicator, cluster_count: int,
+) -> float:  # fmt: skip
+    """Return the p-value of the score test of some of the parameters (slope, intercepts), those in ``tested``."""
     w = np.ones(len(y)) if weight is None else weight
     line = _identity(F.shape[1])
-    scores = w[:, None] * _row_scores(loss, y, F, line)
+    scores = w[:, None] * _row_scores(loss, y, F, line)[:, tested]
     if loss.name == "squared":  # scores far from 0 are nearly constant: the slope is tested around their mean
         mean = _weighted_sums(communicator, w, w * F[:, 0])
         scores[:, 0] -= mean[1] / mean[0] * scores[:, 1]
@@ -104,7 +115,8 @@ def line_p_value(
         return float(special.fdtrc(columns, rows - columns, form * (rows - columns) / (rows * columns)))
     share = min(form / rows, 1 - 1e-12)  # Hotelling's statistic, from squares around 0
     robust = float(special.fdtrc(columns, rows - columns, share / (1 - share) * (rows - columns) / columns))
-    implied = _sum_rows(loss, y, F, w**2, line, communicator).hessian[np.ix_(used, used)] / np.outer(unit, unit)
+    hessian = _sum_rows(loss, y, F, w**2, line, communicator).hessian[tested, tested]
+    implied = hessian[np.ix_(used, used)] / np.outer(unit, unit)
     return max(robust, float(special.chdtrc(columns, _quadratic_form(total, implied))))
 
 

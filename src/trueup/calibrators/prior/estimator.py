@@ -48,8 +48,8 @@ class PriorCorrection(Calibrator):
         The shares of positive and negative rows that were kept in the rows the score was fitted on, as
         ``{"negative": 0.1}``; one that is not named is 1. The odds are multiplied by negative / positive.
     prevalence : float or "estimate", optional
-        The mean that corrected scores of the rows of ``fit`` shall have (the central tendency). "estimate" estimates it from
-        their scores, with an interval: see Notes.
+        The mean that corrected scores of the rows of ``fit`` shall have (the central tendency). "estimate" estimates it
+        from their scores, with an interval: see Notes.
     reference_prevalence : float, optional
         With "estimate": the prevalence at which the scores are calibrated, if there are no labelled rows. The interval then
         assumes calibrated scores.
@@ -74,8 +74,8 @@ class PriorCorrection(Calibrator):
     model_ : Model
         The fitted model, which is saved and shipped.
     history_ : History
-        The loss before and after, on the rows of ``fit`` if it has an outcome; else what is expected if corrected scores are
-        calibrated.
+        The loss before and after, on the rows of ``fit`` if it has an outcome; else what is expected if corrected scores
+        are calibrated.
 
     Notes
     -----
@@ -174,7 +174,7 @@ class PriorCorrection(Calibrator):
             given = "neither" if self.labelled is None else "both"
             raise ArgumentError(
                 f'prevalence="estimate" needs either labelled or reference_prevalence; got {given}',
-                hint="labelled=(y, p) has rows from before the shift; reference_prevalence=0.1 is theirs, if p is calibrated",
+                hint="labelled=(y, p) has rows from before; reference_prevalence=0.1 is theirs, if p is calibrated",
                 parameter="labelled",
             )
         labelled, cluster = (None, None) if self.labelled is None else _read_labelled(self.labelled)

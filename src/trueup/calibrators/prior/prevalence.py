@@ -10,7 +10,8 @@ t whose log-likelihood is within half a chi-squared quantile of the maximum.
 ``t m1 + (1 - t) m0`` in expectation, where m1 and m0 are its means over positives and negatives. With the score function of
 the likelihood at its maximum, ``g = (a - b) / (a t + b (1 - t))``, solving for t is efficient if scores are calibrated, and
 unbiased if they are not. The interval consists of the t for which the difference is within its standard error times a
-quantile: a quadratic inequality (Fieller 1954), with the variance of new rows as it is at t (as Wilson's interval for a rate).
+quantile: a quadratic inequality (Fieller 1954), with the variance of new rows as it is at t (as Wilson's interval for a
+rate).
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def estimate_prevalence(
 ) -> PrevalenceEstimate:
     """Estimate the prevalence of ``rows`` with an interval; ``cluster`` has the clusters of the labelled rows.
 
-    Raise if the scores cannot tell: if the interval would contain 0 or 1 for as many rows at the reference prevalence. (That
-    is decided for the reference, since a refusal that depends on the estimate would leave the large estimates.)
+    Raise if the scores cannot tell: if the interval would contain 0 or 1 for as many rows at the reference prevalence.
+    (That is decided for the reference, since a refusal that depends on the estimate would leave the large estimates.)
     """
     likelihood, z = _Likelihood(rows, reference), normal_quantile(1 - level)
     size = float(rows.w.sum() ** 2 / (rows.w @ rows.w))

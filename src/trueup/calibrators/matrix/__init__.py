@@ -1,0 +1,1 @@
+"""Matrix scaling of the logits of several classes."""
