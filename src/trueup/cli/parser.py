@@ -411,8 +411,9 @@ costs: per row, in any unit; negative costs are gains. --cost-fn is the cost of 
                 "--cost-fn", "--cost-fp", "--cost-tp", "--cost-tn", "--action", "--threshold", "--capacity", "--fixed-cost",
             ),
             "labelled rows": (
-                Use("--labelled", "they correct the cost for miscalibration"), Use("--outcome", "0/1 or a probability, in
-                the labelled rows"), "--positive", "--unlabelled", Use("--cluster", "in the labelled rows"),
+                Use("--labelled", "they correct the cost for miscalibration"),
+                Use("--outcome", "0/1 or a probability, in the labelled rows"), "--positive", "--unlabelled",
+                Use("--cluster", "in the labelled rows"),
             ),
             "segments": (
                 Use("--by", "whose costs are estimated too"), Use("--depth", "1 (default), 2 or 3"), "--bins",

@@ -436,8 +436,8 @@ def read_evidence(labelled: Any) -> Evidence | None:
         if labelled.held_out_ is None:
             raise ArgumentError(
                 f"this {type(labelled).__name__} has no held-out rows, so its errors are unknown",
-                hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome, and save it with evidence=True if it "
-                "is loaded again; or pass labelled=(y, p) with rows that it was not fitted on",
+                hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome, and save it with evidence=True if "
+                "it is loaded again; or pass labelled=(y, p) with rows that it was not fitted on",
                 parameter="labelled",
             )
         held_out = Labelled(*labelled.held_out_, cluster=getattr(labelled, "held_out_cluster_", None))

@@ -68,7 +68,7 @@ def _read(
 
 @jit
 def _softmax(factor: float, smallest: float, P: FloatArray, out: FloatArray) -> None:
-    """Write to ``out`` the class probabilities P, at least ``smallest``, to the power ``factor``, normalised to sum to 1."""
+    """Write to ``out`` the class probabilities P, at least ``smallest``, to the power ``factor``, normalised to 1."""
     top = P[0]
     for c in range(1, len(P)):
         top = max(top, P[c])

@@ -171,8 +171,8 @@ class CurveMap(Map):
             if len(labels) > 1:
                 contributions.append(Contribution(NORMALISATION, changes[c] - sum(term.change for term in own), label))
         if self.index is None and link == "logit" and self.form == "logit":
-            changes = [sum(term.change for term in contributions)]  # the score itself may be closer to 0 or 1 than its
-            floor
+            # The score itself may be closer to 0 or 1 than its floor.
+            changes = [sum(term.change for term in contributions)]
         return explain_change(link, prediction, after, contributions, changes)
 
     def _terms(self, output: int, p: float, name: str, change: float) -> list[tuple[str, float]]:

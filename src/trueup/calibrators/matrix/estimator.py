@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from trueup.data.table import Table, Task
 
 
-STRENGTHS = (3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # candidates, in rows; temperature scaling is
-infinity MAX_RANK = 10
+STRENGTHS = (3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # in rows; temperature scaling is infinity
+MAX_RANK = 10
 FOLDS = 5
 TIE = 1e-9  # relative difference of losses below which the larger strength is preferred
 WORSE = 2  # candidates in a row with a higher loss, after which no smaller strength is tried
@@ -293,7 +293,7 @@ class MatrixScaling(SingleMapCalibrator):
         folds = [pair for pair in folds if all(len(own.weight) for own in pair)]
         best, lowest, starts = self._search(rows, folds, None, math.inf, [_identity(rows)] * len(folds))
         if rows.projected.shape[1]:
-            matrix, lower, _ = self._search(rows, folds, best, lowest, starts)
+            matrix, _, _ = self._search(rows, folds, best, lowest, starts)
             if math.isfinite(matrix) or self.structure == "low-rank":
                 return _strengths(rows, best, matrix)
         return _strengths(rows, best, math.inf)

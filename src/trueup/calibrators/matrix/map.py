@@ -37,7 +37,7 @@ CHUNK = 4096  # rows per kernel call
 
 @dataclass(frozen=True, eq=False)
 class MatrixMap(Map):
-    """``softmax(scale * z + left right' z + intercept)``, where z are the log probabilities of the classes less their mean."""
+    """``softmax(scale * z + left right' z + intercept)``, where z are the log probabilities less their mean."""
 
     kind = "matrix"
 
@@ -78,7 +78,7 @@ class MatrixMap(Map):
         return f"logits of {len(self.scale)} classes times {self.factor:.4g}, plus {matrix}"
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
-        """Explain the change of one row: the shared factor, the class's own logit, those of other classes, the intercept."""
+        """Explain the change of one row: the shared factor, the own logit of the class, those of others, the intercept."""
         P: FloatArray = np.array([prediction], np.float64)
         z = np.log(np.maximum(P[0], self.floors[0]))
         z -= z.mean()

@@ -104,7 +104,7 @@ class _Likelihood:
         return t
 
     def standard_error(self, size: float, t: float) -> float:
-        """Return the standard error of an estimate from ``size`` rows at the reference prevalence; new rows are at ``t``."""
+        """Return the standard error of an estimate from ``size`` rows at the reference prevalence; new rows have ``t``."""
         # There a r + b (1 - r) = 1, and the information is the variance of a - b; rows are weighted to that prevalence.
         w = self.w / (self.a * t + self.b * (1 - t))
         return 1 / math.sqrt(max(size * float(w @ (self.a - self.b) ** 2 / w.sum()), 1e-300))
