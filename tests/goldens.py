@@ -28,9 +28,12 @@ print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 """
 
 
+SINCE = {"additive": 2, "multiplicative": 2, "logistic": 2, "prior": 2, "matrix": 2}
+
+
 def names(fits):
-    """Return the names of the files of these fits: one for each format version."""
-    return {f"{name}-{version}" for name in fits for version in range(1, FORMAT + 1)}
+    """Return the names of the files of these fits: one for each format version since their method exists."""
+    return {f"{name}-{version}" for name in fits for version in range(SINCE.get(name, 1), FORMAT + 1)}
 
 
 def read(path):

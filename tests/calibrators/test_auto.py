@@ -222,6 +222,7 @@ def test_default_methods_of_several_classes():
     assert [one.name for one in fix.choice_.candidates] == [
         "identity",
         "temperature",
+        "matrixscaling",
         "platt",
         "beta",
         "isotonic",
@@ -363,8 +364,10 @@ def test_identity_leaves_scores_unchanged():
 
 @pytest.mark.parametrize("name", auto.NAMES)
 def test_every_name_is_a_method(name):
-    data = _rows("segments", 5)
-    fix = _fit(data, [name], folds=2)
+    if name == "matrixscaling":
+        fix = tu.Auto(["a", "b", "c"], methods=[name], classes=[0, 1, 2], folds=2).fit(*_classes())
+    else:
+        fix = _fit(_rows("segments", 5), [name], folds=2)
     assert fix.choice_.method == name
     assert len(fix.choice_.candidates) == 1
     assert fix.history_.chosen == fix.model_.map.steps

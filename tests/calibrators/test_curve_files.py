@@ -32,6 +32,7 @@ FITS = {
     "additive": ("multiclass", lambda **roles: tu.Additive(**roles)),
     "multiplicative": ("binary", lambda **roles: tu.Multiplicative(**roles)),
     "logistic": ("binary", lambda **roles: tu.Logistic(features=FEATURES, stopping=None, **roles)),
+    "matrix": ("multiclass", lambda **roles: tu.MatrixScaling(**roles)),
     "grouped": ("binary", lambda **roles: tu.Grouped(tu.Platt(), ["country", "age"], bins=2, min_rows=20, **roles)),
     "grouped-real": ("regression", lambda **roles: tu.Grouped(tu.Isotonic(), ["new", "day"], bins=2, shrinkage=9, **roles, **REAL)),
     "grouped-classes": ("multiclass", lambda **roles: tu.Grouped(tu.Temperature(), "country", shrinkage=np.inf, **roles)),
@@ -39,6 +40,7 @@ FITS = {
 KINDS = {
     "curves/coefficients": "<f8", "curves/at": "<i8", "curves/x": "<f8", "curves/value": "<f8", "groups/edges": "<f8",
     "groups/cells": "<i8", "groups/share": "<f8", "linear/effects": "<f8", "linear/ranges": "<f8",
+    "matrix/scale": "<f8", "matrix/intercept": "<f8", "matrix/left": "<f8", "matrix/right": "<f8",
 }  # fmt: skip
 
 

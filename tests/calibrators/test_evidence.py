@@ -46,7 +46,7 @@ def test_a_loaded_model_is_evidence_with_the_same_numbers(fix, data, tmp_path):
         assert own.tobytes() == other.tobytes()
     p = fix.predict(data)
     ours, theirs = (tu.decisions.expected_cost(p, COSTS, 0.2, labelled=labelled) for labelled in (fix, model))
-    assert ours == theirs
+    assert ours.to_dict() == theirs.to_dict()
     assert tu.decisions.expected_roc(p, labelled=fix).to_dict() == tu.decisions.expected_roc(p, labelled=model).to_dict()
     assert model.info().evidence == 400
     assert "evidence    400 held-out rows with outcomes" in repr(model)
@@ -76,7 +76,7 @@ def test_held_out_scores_of_a_loaded_model_are_known_as_such(fix, tmp_path):
         pytest.skip("scores are left unchanged")
     tu.save(fix, tmp_path / "model", evidence=True)
     y, p, _ = tu.load(tmp_path / "model").held_out_
-    audit = tu.audit({"p": p, "y": y, "g": np.arange(len(y)) % 2}, outcome="y", prediction="p")
+    audit = tu.audit({"p": p, "y": y, "g": np.arange(len(y)) % 2}, outcome="y", prediction="p", task="binary")
     assert "cross-fit" in repr(audit) or audit.cross_fitted
 
 

@@ -246,7 +246,8 @@ def test_extreme_scores_and_unseen_levels_are_explained():
         row = {"p": p, "country": "XX", "age": None, "day": dt.date(2030, 1, 1)}
         found = fix.explain(row)
         assert sum(part.change for part in found.contributions) == pytest.approx(found.change, abs=1e-12)
-        assert found.after == pytest.approx(1 / (1 + np.exp(-logit(p) - found.change)), abs=1e-12)
+        start = np.log(p) - np.log1p(-p) if 0 < p < 1 else logit(p)  # 1e-6 stands for exact zeros only
+        assert found.after == pytest.approx(1 / (1 + np.exp(-start - found.change)), rel=1e-9, abs=1e-15)
         assert "country=XX" not in repr(found)
     with pytest.raises(ArgumentError, match="explain takes one row as a mapping"):
         fix.explain(data["p"])

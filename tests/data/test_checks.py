@@ -16,7 +16,7 @@ GOOD = {"y": [0, 1, 0, 1], "p": [0.1, 0.2, 0.3, 0.4]}
 
 CASES = [
     ({"p": [0.1, 1.5, 0.3, 7.0]}, {}, r"prediction column 'p' must hold probabilities in \[0, 1\]; got 1.5 at row 1 \(2 such rows\)\nhint: percentages"),
-    ({"p": [0.1, -0.5, 0.3, 0.4]}, {}, r"got -0.5 at row 1 \(1 such row\)\nhint: pass logits"),
+    ({"p": [0.1, -0.5, 0.3, 0.4]}, {}, r"got -0.5 at row 1 \(1 such row\)\nhint: calibrators take logits"),
     ({"p": [0.1, float("nan"), 0.3, 0.4]}, {}, r"prediction column 'p' must hold finite numbers; got nan at row 1"),
     ({"p": [0.1, None, 0.3, 0.4]}, {}, r"must hold finite numbers; got nan at row 1 \(1 such row\)\nhint: a row without a score"),
     ({"p": [0.1, 0.2, float("inf"), 0.4]}, {}, r"got inf at row 2"),

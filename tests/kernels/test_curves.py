@@ -8,7 +8,7 @@ import pytest
 from trueup.kernels.curves import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, count_below, interpolate, read_rows
 from trueup.kernels.fitting import deviation_moments, log_losses
 
-NOBODY, NONE = np.zeros(0, np.int32), np.zeros((0, 3))
+NOBODY, NONE, FLOORS = np.zeros(0, np.int32), np.zeros((0, 3)), np.array([1e-6, 1e-6])
 
 
 def pieces(random, groups, outputs):
@@ -27,7 +27,7 @@ def twin(form, x, value, p):
 
 def read(form, coefficient, at, x, value, groups, group, share, P):
     out = np.empty(P.shape)
-    read_rows(form, coefficient, at, np.concatenate([np.zeros(0), *x]), np.concatenate([np.zeros(0), *value]), groups, group, share, P, out)  # fmt: skip
+    read_rows(form, coefficient, at, np.concatenate([np.zeros(0), *x]), np.concatenate([np.zeros(0), *value]), FLOORS, groups, group, share, P, out)  # fmt: skip
     return out
 
 

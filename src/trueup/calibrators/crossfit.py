@@ -228,6 +228,13 @@ def _row_content(X: Any, rows: IntArray) -> list[AnyArray]:
     return content
 
 
+def _open_columns(X: Any) -> Any:
+    """Return X with columns that are fast to read: a sparse matrix by columns, a list as an array."""
+    if issparse(X):
+        return X.tocsc()  # type: ignore[attr-defined]
+    return _as_array(X)
+
+
 @dataclass(frozen=True)
 class CalibratorColumns:
     """The columns that a calibrator is fitted on: features (name to key in X), and unused names for the predictions."""
@@ -238,7 +245,7 @@ class CalibratorColumns:
 
     def extract(self, X: Any, scores: FloatArray, *, excluded: bool = False) -> dict[str, Any]:
         """Return the ``scores`` as prediction columns and the features of X, also the ``excluded`` ones, as a dict."""
-        X = X.tocsc() if issparse(X) else _as_array(X)
+        X = _open_columns(X)
         keys = {**self.features, **self.excluded} if excluded else self.features
         columns = {name: _column(X, key) for name, key in keys.items()}
         return {**dict(zip(self.prediction, scores.T, strict=True)), **columns}
@@ -263,7 +270,7 @@ def choose_columns(
                 hint="name some of them, as features=[0, 5]; features=[] corrects by the score alone",
                 parameter="features",
             )
-        X = X.tocsc() if issparse(X) else _as_array(X)
+        X = _open_columns(X)
         others = {name: key for name, key in keys.items() if name not in excluded}
         chosen, copies = {}, []
         for name, key in others.items():
@@ -318,12 +325,13 @@ def find_dropped_columns(
     return dropped
 
 
-def _permute_column(X: Any, key: Hashable, order: IntArray) -> Any:
+def _permute_column(X: Any, key: Any, order: IntArray) -> Any:
     """Return a copy of X with one column in another order of its rows."""
     if issparse(X):
-        sparse: Any = X.tolil(copy=True)  # type: ignore[attr-defined]
-        sparse[:, [key]] = sparse.tocsc()[order][:, [key]]
-        return sparse.asformat(X.format)
+        sparse: Any = X
+        changed = sparse.tolil(copy=True)
+        changed[:, [key]] = sparse.tocsc()[order][:, [key]]
+        return changed.asformat(sparse.format)
     if hasattr(X, "columns"):
         return permute_column(X, key, order)
     permuted = np.array(X)

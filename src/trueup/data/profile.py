@@ -257,8 +257,8 @@ class TableProfile:
             y = frame.check_outcome(raw_y, str(roles.outcome), roles.task, position)
         if scores:
             matrix = np.column_stack(list(scores.values()))
-            columns = matrix if len(scores) > 1 else matrix[:, 0]
-            P = frame.to_probabilities(columns, roles.prediction, roles.task, position, logits=roles.logits)
+            given = matrix if len(scores) > 1 else matrix[:, 0]
+            P = frame.to_probabilities(given, roles.prediction, roles.task, position, logits=roles.logits)
             scores = dict(zip(scores, P.reshape(matrix.shape).T, strict=True))
         w = frame.check_weight(raw_w, roles.weight, position)
         keep, counts = frame.rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)

@@ -159,8 +159,8 @@ def interpolate(x: FloatArray, value: FloatArray, p: FloatArray, out: FloatArray
 
 @jit
 def add_effects(
-    slope: float, intercept: float, levels: IntArray, at: IntArray, effects: FloatArray, ranges: FloatArray, X: FloatArray,
-    P: FloatArray, out: FloatArray,
+    slope: float, intercept: float, levels: IntArray, at: IntArray, effects: FloatArray, ranges: FloatArray,
+    floors: FloatArray, X: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
     """Write to ``out`` the probabilities with the logits ``slope logit(P) + intercept`` plus effects of X (features, rows).
 
@@ -168,7 +168,8 @@ def add_effects(
     numbers one, per unit from the centre), then that of missing values. ``ranges`` has centre, lowest and highest value.
     """
     for i in range(P.size):
-        value = slope * logit(P[i]) + intercept
+        p = min(max(P[i], floors[0]), 1.0 - floors[1])
+        value = slope * (math.log(p) - math.log1p(-p)) + intercept
         for j in range(levels.size):
             x = X[j, i]
             if levels[j] >= 0:

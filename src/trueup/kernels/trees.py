@@ -504,7 +504,7 @@ def logit(p: float) -> float:
 
 @jit
 def _enter(P: FloatArray, start: int, rows: int, link: int, floors: FloatArray, F: FloatArray) -> None:
-    """Write to F (outputs, rows) the link function of ``rows`` rows of P from ``start`` on, kept ``floors`` from 0 and 1."""
+    """Write to F (outputs, rows) the link function of ``rows`` rows of P from ``start`` on, kept ``floors`` from 0, 1."""
     for c in range(len(F)):
         for i in range(rows):
             p = P[start + i, c]

@@ -36,11 +36,17 @@ class Additive(ScoreCalibrator):
     ----------
     prediction : column name, or several
         The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
-        a position, 0 by default; a one-dimensional array is the prediction itself.
+        a position; by default all columns, one per class. A one-dimensional array is the prediction itself.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
+        what it does on the levels of these columns.
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
@@ -91,11 +97,18 @@ class Multiplicative(ScoreCalibrator):
     ----------
     prediction : column name, or several
         The score to correct: a probability, a real number that is not negative (``task="regression"``), or one column per
-        class. For an array a position, 0 by default; a one-dimensional array is the prediction itself.
+        class. For an array a position; by default all columns, one per class. A one-dimensional array is the prediction
+        itself.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes. It uses the score alone; `explain` reports
+        what it does on the levels of these columns.
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
+    logits : bool
+        Whether prediction columns hold logits: of the classes, for which a softmax gives probabilities, or of one
+        probability, by a sigmoid. Corrected predictions are probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None

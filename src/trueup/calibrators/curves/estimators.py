@@ -153,11 +153,12 @@ class ScoreCalibrator(SingleMapCalibrator):
         """Fit a curve per class (against the rest) and group; ``sizes`` are rows per group, ``group`` each row's group."""
         P, fits, task = table.prediction.reshape(len(table), -1), [], table.schema.task
         smooth = self.form not in ("knots", "steps")
-        floors = find_floors(table.prediction) if smooth and task != "regression" else OLD_FLOORS
+        logarithms = smooth and self.form != "bounded" and task != "regression"
+        floors = find_floors(table.prediction) if logarithms else OLD_FLOORS
         for output, scores in enumerate(P.T):
             y = table.y if len(P.T) == 1 else (table.y == output).astype(np.float64)
             pooled = pool_scores(np.ascontiguousarray(scores), y, table.weight, group, len(sizes))
-            if smooth and task != "regression":
+            if logarithms:
                 pooled = replace(pooled, score=clip_scores(pooled.score, floors))
             fits.append(self._fit_output(pooled, sizes, task))
         if not smooth:

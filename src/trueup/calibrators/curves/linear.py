@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.explain import Contribution, RowExplanation, explain_change
-from trueup.calibrators.model import Map, are_finite, pack_arrays, require, unpack_arrays
+from trueup.calibrators.floors import OLD_FLOORS, Floors
+from trueup.calibrators.model import Map, are_finite, pack_arrays, pack_floors, require, unpack_arrays, unpack_floors
+from trueup.calibrators.stopping import apply_link
 from trueup.kernels.curves import add_effects
 from trueup.kernels.threads import Workers
-from trueup.kernels.trees import logit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ MAX_DAYS = 1e6  # from 1970: beyond, a date is written as a number
 
 @dataclass(frozen=True, eq=False)
 class LinearMap(Map):
-    """Scores with the logit ``slope logit(p) + intercept + effects of the features``, p clipped to [1e-6, 1 - 1e-6].
+    """Scores with the logit ``slope logit(p) + intercept + effects of the features``.
 
     A categorical feature has an effect per level and one for missing and unseen levels. A number or date x has an effect
     per unit and one for missing values: ``effect * (x - centre)``, x clipped to the range of the training rows.
@@ -42,6 +43,7 @@ class LinearMap(Map):
     levels: tuple[int, ...]  # per feature, as `Schema.levels`
     effects: FloatArray  # of all features in turn; the last of each is that of missing values
     ranges: FloatArray  # (features, 3): centre, lowest and highest value of numbers and dates; 0 for categories
+    floors: Floors = OLD_FLOORS  # the distances that scores keep from 0 and 1 before the logit
 
     @property
     def starts(self) -> IntArray:
@@ -51,7 +53,7 @@ class LinearMap(Map):
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Return corrected predictions, shape (n,); ``columns`` are the features in the order of the schema."""
         given, after, starts = list(columns), np.empty(len(prediction)), self.starts
-        levels = np.array(self.levels, np.int64)
+        levels, floors = np.array(self.levels, np.int64), np.array(self.floors)
 
         def evaluate_chunk(start: int) -> None:
             rows = slice(start, start + CHUNK)
@@ -59,8 +61,9 @@ class LinearMap(Map):
             for index, column in enumerate(given):
                 X[index] = column[rows]
             add_effects(
-                self.slope, self.intercept, levels, starts[:-1], self.effects, self.ranges, X, prediction[rows], after[rows]
-            )
+                self.slope, self.intercept, levels, starts[:-1], self.effects, self.ranges, floors, X, prediction[rows],
+                after[rows],
+            )  # fmt: skip
 
         (workers or Workers()).map(evaluate_chunk, range(0, len(after), CHUNK))
         return after
@@ -91,7 +94,8 @@ class LinearMap(Map):
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Explain the change of one prediction by the slope, the intercept and the effect of each feature."""
-        contributions = [Contribution(f"slope {self.slope:.4g} of the logit", (self.slope - 1) * logit(prediction[0]))]
+        logit = float(apply_link(np.array(prediction, np.float64), "logit", self.floors)[0, 0])
+        contributions = [Contribution(f"slope {self.slope:.4g} of the logit", (self.slope - 1) * logit)]
         contributions.append(Contribution("intercept", self.intercept))
         for index, (feature, value) in enumerate(zip(schema.features, row, strict=True)):
             contributions.append(Contribution(_value_text(feature, value), self.effect(index, value)))
@@ -101,7 +105,8 @@ class LinearMap(Map):
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
-        return {"slope": self.slope, "intercept": self.intercept}, pack_arrays(DTYPES, self.effects, self.ranges)
+        entry = {"slope": self.slope, "intercept": self.intercept, **pack_floors(self.floors)}
+        return entry, pack_arrays(DTYPES, self.effects, self.ranges)
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> LinearMap:
@@ -117,7 +122,7 @@ class LinearMap(Map):
             require(bool((np.abs(values) <= MAX_COEFFICIENT).all()), "a coefficient is invalid")
         ranges = ranges.reshape(-1, 3)
         require(bool((ranges[:, 1] <= ranges[:, 2]).all()), "the range of a feature is invalid")
-        return cls(float(slope), float(intercept), levels, effects, ranges)
+        return cls(float(slope), float(intercept), levels, effects, ranges, unpack_floors(entry))
 
 
 def effect_starts(levels: Sequence[int]) -> IntArray:

@@ -11,9 +11,9 @@ from scipy import sparse, special
 from trueup._validate import MAX_INTEGER, check_integer, check_number
 from trueup.calibrators.curves.estimators import MAX_SLOPE, PRIOR_ROWS, SingleMapCalibrator, count_rows
 from trueup.calibrators.curves.linear import MAX_COEFFICIENT, LinearMap, effect_starts
+from trueup.calibrators.floors import clip_scores, find_floors
 from trueup.calibrators.stopping import CrossValidation, Stopping, apply_link
 from trueup.errors import ArgumentError
-from trueup.kernels.trees import MIN_PROBABILITY
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray
@@ -44,6 +44,9 @@ class Logistic(SingleMapCalibrator):
     features : column names, optional
         By default every other column. Categories are one-hot encoded, with an effect for missing and unseen levels; numbers
         and dates are standardised, with an effect for missing values, and clipped to the range of the training rows.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes; `explain` reports what it does on their
+        levels.
     l2 : float
         The ridge penalty ``l2 / 2 * (sum of squared effects)``, added to the sum of the log losses of the rows. Slope and
         intercept are not penalised.
@@ -53,6 +56,9 @@ class Logistic(SingleMapCalibrator):
         Real outcomes are rejected.
     categorical : column names
         Numeric columns that are categories.
+    logits : bool
+        Whether the prediction column holds logits, for which a sigmoid gives probabilities. Corrected predictions are
+        probabilities.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
@@ -64,7 +70,7 @@ class Logistic(SingleMapCalibrator):
     Attributes
     ----------
     slope_, intercept_ : float
-        Of the logit of the prediction clipped to [1e-6, 1 - 1e-6]; 1 and 0 if scores are left unchanged.
+        Of the logit of the prediction; 1 and 0 if scores are left unchanged.
     effects_ : dict
         Feature to its effects on the logit: of a category a dict of levels, of a number or date the slope per unit (per
         day); empty if scores are left unchanged.
@@ -99,10 +105,12 @@ class Logistic(SingleMapCalibrator):
     prediction: Any = None
     features: Any = None
     _: KW_ONLY
+    exclude: Any = ()
     l2: float = 1.0
     offset: bool = False
     task: str = "auto"
     categorical: Any = ()
+    logits: bool = False
     unlabelled: str = "error"
     stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
     random_state: int = 0
@@ -161,9 +169,10 @@ class Logistic(SingleMapCalibrator):
     def _fit_rows(self, table: Table) -> LinearMap:
         size = float(count_rows(table.weight, len(table))[0])
         w = np.ones(len(table)) if table.weight is None else table.weight * (size / table.weight.sum())
-        p = np.clip(table.prediction, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+        floors = find_floors(table.prediction)
+        p = clip_scores(table.prediction, floors)
         share = PRIOR_ROWS / max(size, PRIOR_ROWS)
-        design, ranges, units = _encode(table, w)
+        design, ranges, units = _encode(table, p, w)
         start = np.zeros(design.shape[1])
         start[0] = 1.0
         penalty = np.full(len(start), float(self.l2))
@@ -171,11 +180,11 @@ class Logistic(SingleMapCalibrator):
         free = np.ones(len(start), bool)
         free[0] = not self.offset and bool(p.min() < p.max())
         theta = _minimise(design, w * (1 + share), w * (table.y + share * p), penalty, free, start)
-        return LinearMap(float(theta[0]), float(theta[1]), table.schema.levels, theta[2:] / units, ranges)
+        return LinearMap(float(theta[0]), float(theta[1]), table.schema.levels, theta[2:] / units, ranges, floors)
 
 
-def _encode(table: Table, w: FloatArray) -> tuple[Any, FloatArray, FloatArray]:
-    """Return the design (sparse: logit, 1 and an entry per feature), ranges of numbers, and the units of all effects.
+def _encode(table: Table, p: FloatArray, w: FloatArray) -> tuple[Any, FloatArray, FloatArray]:
+    """Return the design (sparse: logit of ``p``, 1 and an entry per feature), ranges of numbers and units of effects.
 
     A level, or a missing value, has a column of zeros and ones; numbers have mean 0 and variance 1.
     """
@@ -183,7 +192,7 @@ def _encode(table: Table, w: FloatArray) -> tuple[Any, FloatArray, FloatArray]:
     starts = effect_starts(levels)
     index = np.empty((rows, 2 + len(levels)), np.int32)
     value = np.ones((rows, 2 + len(levels)))
-    index[:, :2], value[:, 0] = (0, 1), apply_link(table.prediction, "logit")[:, 0]
+    index[:, :2], value[:, 0] = (0, 1), apply_link(p, "logit")[:, 0]
     ranges, units = np.zeros((len(levels), 3)), np.ones(int(starts[-1]))
     for place, feature in enumerate(table.schema.features):
         column, start = table.columns[feature.name], int(starts[place])

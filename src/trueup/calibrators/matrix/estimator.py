@@ -24,7 +24,7 @@ from trueup.calibrators import stopping
 from trueup.calibrators.curves.estimators import PRIOR_ROWS, SingleMapCalibrator
 from trueup.calibrators.floors import find_floors
 from trueup.calibrators.matrix.map import MatrixMap
-from trueup.calibrators.stopping import Stopping
+from trueup.calibrators.stopping import Stopping  # noqa: TC001  (resolved by dataclass tools)
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -52,16 +52,18 @@ class Parameters(NamedTuple):
 
     def plus(self, step: float, other: Parameters) -> Parameters:
         """Return these parameters plus ``step`` times the others."""
-        pairs = zip(self, other, strict=True)
-        return Parameters(*(own + step * more for own, more in pairs))  # type: ignore[operator]
+        pairs: Any = zip(self, other, strict=True)
+        return Parameters(*(own + step * more for own, more in pairs))
 
     def dot(self, other: Parameters) -> float:
         """Return the scalar product."""
-        return float(sum(np.vdot(own, more) for own, more in zip(self, other, strict=True)))
+        pairs: Any = zip(self, other, strict=True)
+        return float(sum(np.vdot(own, more) for own, more in pairs))
 
     def times(self, other: Parameters) -> Parameters:
         """Return the products of the elements."""
-        return Parameters(*(own * more for own, more in zip(self, other, strict=True)))  # type: ignore[operator]
+        pairs: Any = zip(self, other, strict=True)
+        return Parameters(*(own * more for own, more in pairs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,13 +134,11 @@ def _minimise(rows: _Rows, start: Parameters, strengths: Parameters, tolerance: 
     return theta
 
 
-def _newton_step(
-    rows: _Rows, P: FloatArray, gradient: Parameters, penalty: Parameters, free: Parameters
-) -> Parameters:  # fmt: skip
+def _newton_step(rows: _Rows, P: FloatArray, gradient: Parameters, penalty: Parameters, free: Parameters) -> Parameters:
     """Solve for a Newton step, approximately, by conjugate gradients preconditioned with the diagonal of the Hessian."""
     scale = Parameters(*(1 / np.maximum(own, 1e-300) for own in rows.curvature(P, penalty)))  # type: ignore[arg-type]
-    step = gradient.times(Parameters(*(np.zeros_like(own) for own in gradient)))
-    residual = gradient.times(Parameters(*(-np.ones_like(own) for own in gradient)))
+    residual = gradient.plus(-2.0, gradient)
+    step = gradient.plus(1.0, residual)
     search = residual.times(scale)
     product = residual.dot(search)
     limit = product * min(0.25, math.sqrt(product / max(float(rows.weight.sum()), 1e-300))) ** 2
@@ -171,6 +171,9 @@ class MatrixScaling(SingleMapCalibrator):
     ----------
     prediction : column names
         The probabilities to correct, one column per class. For an array positions; by default all columns.
+    exclude : column names
+        Columns that the correction must not use, such as protected attributes. It uses the scores alone; `explain` reports
+        what it does on the levels of these columns.
     structure : {"auto", "diagonal", "low-rank"}
         Of the matrix: a factor per class, or also a matrix of rank 10 (of full rank with fewer classes). "auto" chooses by
         cross-validation.
@@ -222,6 +225,7 @@ class MatrixScaling(SingleMapCalibrator):
 
     prediction: Any = None
     _: KW_ONLY
+    exclude: Any = ()
     structure: str = "auto"
     strength: Any = "auto"
     classes: Any = None

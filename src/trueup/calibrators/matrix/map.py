@@ -116,5 +116,5 @@ class MatrixMap(Map):
         valid = all(bool((np.abs(array) <= MAX_COEFFICIENT).all()) for array in arrays)
         require(valid and abs(factor) <= MAX_COEFFICIENT, "a coefficient of the matrix is invalid")
         scale, intercept, left, right = arrays
-        matrices = (array.reshape(classes, rank) for array in (left, right))
-        return cls(float(factor), scale, intercept, *matrices, unpack_floors(entry))
+        left, right = (array.reshape(classes, rank) for array in (left, right))
+        return cls(float(factor), scale, intercept, left, right, unpack_floors(entry))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray
-    from trueup.calibrators.model import Workers
     from trueup.data.table import Schema
+    from trueup.kernels.threads import Workers
 
 MAX_LOG_FACTOR = 690.0  # the factor and its inverse are finite
 
@@ -72,9 +72,9 @@ class OddsMap(Map):
         positive = self.factor * prediction
         return np.asarray(positive / (1 - prediction + positive))
 
-    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:  # noqa: ARG002
         """Return the corrected prediction of one row."""
-        return self.apply(row, np.array(prediction, np.float64))
+        return self.apply((), np.array(prediction, np.float64))
 
     def describe(self) -> str:
         """Return the factor and the offset as text."""
