@@ -88,6 +88,7 @@ def grouped(kind, by, *, several=False, **own):
     return make
 
 
+MATRIX = {"order": 1e-4, "counts": 1e-4, "plain": {"strength": 20.0}}  # folds choose the strength; a minimum is approximate
 CASES |= {
     "platt": Case(classic(tu.Platt), invalid=INVALID_ANYWHERE),
     "prior": Case(
@@ -121,6 +122,7 @@ CASES |= {
     "additive, real": Case(classic(tu.Additive, task="regression"), "regression"),
     "multiplicative, classes": Case(classic(tu.Multiplicative, several=True), "multiclass"),
     "grouped, additive": Case(grouped(tu.Additive, ["country", "new"], shrinkage=20)),
+    "matrix": Case(classic(tu.MatrixScaling, several=True), "multiclass", **MATRIX),
     "grouped, classes": Case(grouped(tu.Temperature, ["country"], several=True, shrinkage=5.0), "multiclass"),
 }  # fmt: skip
 

@@ -142,7 +142,7 @@ class _Sample:
         """Return whether a column with this AUC, or rank correlation, looks like the outcome itself, with few errors."""
         if not self.has_events:
             return auc >= MIN_CORRELATION
-        return len(np.unique(column[column == column])) <= max(self.targets.shape[1], 2)
+        return bool(len(np.unique(column[column == column])) <= max(self.targets.shape[1], 2))
 
     def is_score(self, column: FloatArray) -> bool:
         """Return whether a numeric column looks like another score."""

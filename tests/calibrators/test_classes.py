@@ -1,0 +1,147 @@
+"""Logits, bare arrays of several classes, small probabilities, and matrix scaling against a plain minimisation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, special
+
+import trueup as tu
+from trueup.calibrators.floors import EPS, TINY, find_floors
+from trueup.errors import ArgumentError, DataError
+
+
+def draw(n, classes, seed=0, scale=2.0, shift=0.0):
+    """Draw logits that are too steep by ``scale``, and outcomes."""
+    random = np.random.default_rng(seed)
+    Z = scale * random.normal(size=(n, classes))
+    y = np.argmax(Z / scale + shift + random.gumbel(size=Z.shape), axis=1)
+    return Z, y
+
+
+def mean_loss(P, y):
+    return float(-np.log(P[np.arange(len(y)), y]).mean())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        tu.Temperature,
+        tu.Platt,
+        tu.Beta,
+        tu.Isotonic,
+        tu.Histogram,
+        tu.MatrixScaling,
+        lambda **more: tu.MCGrad(stopping=None, rounds=1, trees=5, threads=1, **more),
+        lambda **more: tu.Auto(methods=["temperature"], folds=2, **more),
+    ],
+)
+def test_logits_and_their_probabilities_give_the_same_model(make):
+    Z, y = draw(400, 3)
+    P = special.softmax(Z, axis=1)
+    by_logits, by_probabilities = make(logits=True).fit(Z, y), make().fit(P, y)
+    np.testing.assert_allclose(by_logits.predict(Z), by_probabilities.predict(P), rtol=1e-9)
+    names = by_logits.model_.schema.prediction
+    one = by_logits.model_.predict_one(dict(zip(names, Z[0], strict=True)))
+    np.testing.assert_allclose(one, by_logits.predict(Z[:1])[0], rtol=1e-12)
+
+
+def test_a_column_of_logits_is_read_by_a_sigmoid():
+    random = np.random.default_rng(1)
+    z = 2 * random.normal(size=500)
+    y = random.random(500) < special.expit(z / 2)
+    fix = tu.Platt("z", logits=True).fit({"z": z}, y)
+    other = tu.Platt("p").fit({"p": special.expit(z)}, y)
+    np.testing.assert_allclose(fix.predict({"z": z}), other.predict({"p": special.expit(z)}), rtol=1e-9)
+
+
+def test_invalid_logits_are_rejected_or_nan(recwarn):
+    Z, y = draw(200, 3)
+    fix = tu.Temperature(logits=True).fit(Z, y)
+    Z[1, 2] = np.nan
+    with pytest.raises(DataError, match="at row 1"):
+        fix.predict(Z)
+    P = fix.predict(Z, on_error="nan")
+    assert np.isnan(P[1]).all()
+    np.testing.assert_array_equal(P[0], fix.predict(Z[:1])[0])
+    assert [type(warning.message).__name__ for warning in recwarn] == ["InvalidScoreWarning"]
+    with pytest.raises(DataError, match="hold probabilities"):
+        tu.Temperature(logits=True).fit(special.softmax(draw(200, 3)[0], axis=1), y)
+    with pytest.raises(ArgumentError, match="has none"):
+        tu.Platt(logits=True, task="regression").fit(np.arange(20.0), np.arange(20.0))
+    with pytest.raises(ArgumentError, match="logits must be True or False; got 'yes'"):
+        tu.Temperature(logits="yes").fit(Z, y)
+
+
+def test_small_probabilities_are_not_clipped():
+    Z, y = draw(3000, 10, scale=30.0)
+    P = special.softmax(Z, axis=1)
+    fix = tu.Temperature().fit(P, y)
+
+    def loss(factor):
+        return mean_loss(special.softmax(factor * Z, axis=1), y)
+
+    best = optimize.minimize_scalar(loss, bounds=(0.01, 1), method="bounded", options={"xatol": 1e-10})
+    assert 1 / fix.temperature_ == pytest.approx(best.x, rel=2e-2)  # one pseudo-row at no change
+    assert mean_loss(fix.predict(P), y) == pytest.approx(best.fun, rel=1e-3)
+
+
+def test_floors_move_exact_zeros_only():
+    assert find_floors(np.array([0.2, 1e-9])) == (EPS, EPS)
+    assert find_floors(np.array([0.2, 0.0, 1e-9])) == (1e-9, EPS)
+    assert find_floors(np.array([0.2, 0.0, 1.0])) == (1e-6, 1e-6)
+    assert find_floors(np.array([[0.2, 0.8], [1e-200, 1.0]]))[0] == TINY
+
+
+def test_matrix_scaling_minimises_its_penalised_loss():
+    Z, y = draw(300, 3, shift=np.array([0.5, 0.0, -0.5]))
+    P = special.softmax(Z, axis=1)
+    fix = tu.MatrixScaling(structure="low-rank", strength=20.0).fit(P, y)
+    z = np.log(P)
+    z -= z.mean(axis=1, keepdims=True)
+    x = z / math.sqrt((z**2).mean())
+    target = np.eye(3)[y] + P / len(y)  # one pseudo-row at no change
+
+    def objective(theta):
+        factor, b, v, A = theta[0], theta[1:4], theta[4:7], theta[7:].reshape(3, 3)
+        G = factor * z + b + v * x + x @ A.T
+        return -(target * (G - special.logsumexp(G, axis=1, keepdims=True))).sum() + 10.0 * (theta[1:] ** 2).sum()
+
+    start = np.zeros(16)
+    start[0] = 1.0
+    best = optimize.minimize(objective, start, method="BFGS", options={"gtol": 1e-7}).x
+    G = best[0] * z + best[1:4] + best[4:7] * x + x @ best[7:].reshape(3, 3).T
+    np.testing.assert_allclose(fix.predict(P), special.softmax(G, axis=1), atol=1e-6)
+    np.testing.assert_allclose(fix.predict(P), special.softmax(z @ fix.matrix_.T + fix.intercept_, axis=1), rtol=1e-9)
+
+
+def test_infinite_strength_is_temperature_scaling_and_chosen_strength_is_no_worse():
+    Z, y = draw(1500, 5, scale=3.0)
+    P = special.softmax(Z, axis=1)
+    plain = tu.Temperature().fit(P, y)
+    np.testing.assert_allclose(tu.MatrixScaling(strength=math.inf).fit(P, y).predict(P), plain.predict(P), rtol=1e-6)
+    new, outcome = draw(20_000, 5, seed=1, scale=3.0)
+    Q = special.softmax(new, axis=1)
+    # Nothing but the temperature is wrong: the estimated matrix costs little.
+    assert mean_loss(tu.MatrixScaling().fit(P, y).predict(Q), outcome) < mean_loss(plain.predict(Q), outcome) + 0.002
+
+
+def test_matrix_scaling_corrects_classes_that_differ():
+    shift = np.array([1.0, 0.0, 0.0, 0.0, -1.0])
+    Z, y = draw(1500, 5, shift=shift)
+    new, outcome = draw(20_000, 5, seed=1, shift=shift)
+    P, Q = special.softmax(Z, axis=1), special.softmax(new, axis=1)
+    best = mean_loss(special.softmax(new / 2 + shift, axis=1), outcome)
+    matrix, temperature = (mean_loss(kind().fit(P, y).predict(Q), outcome) for kind in (tu.MatrixScaling, tu.Temperature))
+    assert matrix - best < 0.1 * (temperature - best)
+
+
+@pytest.mark.parametrize("parameters", [{"structure": "full"}, {"strength": 0}, {"strength": "none"}, {"random_state": -1}])
+def test_invalid_parameters_of_matrix_scaling_are_rejected(parameters):
+    Z, y = draw(50, 3)
+    with pytest.raises(ArgumentError, match=next(iter(parameters))):
+        tu.MatrixScaling(logits=True, **parameters).fit(Z, y)
+    with pytest.raises(ArgumentError, match="needs the scores of several classes"):
+        tu.MatrixScaling().fit(special.expit(Z[:, 0]), y > 0)
