@@ -9,7 +9,8 @@ from operator import add
 import numpy as np
 import pytest
 
-from trueup.data.frame import RowPosition, RowSummary, read, read_labelled
+from trueup.data.frame import RowSummary, read, read_labelled
+from trueup.data.values import RowPosition
 from trueup.errors import ColumnError, DataError, HardPredictionWarning, OneClassWarning
 
 BOUNDARIES = (0, 40, 130, 131, 200)

@@ -20,8 +20,9 @@ from trueup.calibrators.stopping import CrossValidation, HeldOut, History, Holdo
 from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
 from trueup.data.clusters import warn_of_shared_features
 from trueup.data.columns import as_tuple, engine_of
-from trueup.data.frame import NO_PREDICTION, SUM_TOLERANCE, read, read_like
+from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.data.table import remember_cross_fitted
+from trueup.data.values import SUM_TOLERANCE
 from trueup.errors import ArgumentError, ColumnError, NotFittedError
 from trueup.kernels.threads import Workers
 

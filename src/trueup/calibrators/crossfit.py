@@ -17,7 +17,8 @@ from sklearn.utils.validation import _check_method_params
 from trueup.data.clusters import cluster_keys
 from trueup.data.columns import check_unique_names, from_array, from_values, permute_column
 from trueup.data.folds import assign_clusters, assign_folds, hash_numbers
-from trueup.data.frame import RowSummary, describe_rows, read
+from trueup.data.frame import RowSummary, read
+from trueup.data.values import describe_rows
 from trueup.errors import ArgumentError, ColumnError, DataError, LeakageWarning
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.model import is_integer, require
-from trueup.data.frame import MAX_WEIGHT
+from trueup.data.values import MAX_WEIGHT
 from trueup.errors import ArgumentError
 from trueup.metrics.inputs import Scored
 

@@ -21,7 +21,8 @@ from trueup.calibrators.explain import Explanation, RowExplanation, explain_chan
 from trueup.calibrators.floors import EPS, OLD_FLOORS, TINY, Floors
 from trueup.calibrators.stopping import History, task_loss
 from trueup.data.columns import encoder, engine_of, find_similar_name
-from trueup.data.frame import LOGIT_HINT, LOGIT_SETTING, MAX_VALUE, SUM_TOLERANCE, read_like, to_probabilities
+from trueup.data.frame import read_like
+from trueup.data.values import LOGIT_HINT, LOGIT_SETTING, MAX_VALUE, SUM_TOLERANCE, to_probabilities
 from trueup.errors import ArgumentError, ColumnError, DataError, InvalidScoreWarning
 from trueup.kernels.threads import Workers
 

@@ -19,9 +19,9 @@ from trueup.cli import console, io
 from trueup.cli.next_steps import after_audit, fit_words, option_words
 from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
 from trueup.data.columns import open_mapping
-from trueup.data.frame import are_hard, as_numbers
 from trueup.data.scan import find_files
 from trueup.data.table import HELD_OUT_SUFFIX
+from trueup.data.values import are_hard, as_numbers
 from trueup.errors import ArgumentError, FileError, LeakageWarning, TrainingRowsWarning
 from trueup.metrics.backtesting import ScoreDistribution, sample_distribution
 from trueup.reports.profiles import Profile, load_profile

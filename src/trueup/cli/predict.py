@@ -14,9 +14,10 @@ from trueup.cli import console, io
 from trueup.cli.next_steps import after_predict
 from trueup.cli.output import model_notes
 from trueup.data.chunks import ChunkSettings, format_to_write
-from trueup.data.frame import RowPosition, read_like
+from trueup.data.frame import read_like
 from trueup.data.scan import parse_memory
 from trueup.data.table import Schema, sort_levels
+from trueup.data.values import RowPosition
 from trueup.errors import ArgumentError, FileError
 from trueup.modelfile import load
 

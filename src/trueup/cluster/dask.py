@@ -26,8 +26,8 @@ from trueup.cluster.worker import (
     root_cause,
     run_worker,
 )
-from trueup.data.frame import RowPosition
 from trueup.data.spill import PREFIX, TableSpill
+from trueup.data.values import RowPosition
 from trueup.errors import ArgumentError, ColumnError, LostWorkerError, MissingPackageError
 
 if TYPE_CHECKING:

@@ -19,11 +19,12 @@ import numpy as np
 
 from trueup._optional import require
 from trueup.data.columns import check_kind, engine_of, open_source
-from trueup.data.frame import RowPosition, read_labelled, read_like
+from trueup.data.frame import read_labelled, read_like
 from trueup.data.profile import Roles, TableProfile, assign_roles
 from trueup.data.scan import row_memory
 from trueup.data.spill import temporary_directory
 from trueup.data.table import Schema, Table
+from trueup.data.values import RowPosition
 from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from trueup.cluster.partitions import (
     require_engine,
     required_columns,
 )
-from trueup.data.frame import RowPosition
 from trueup.data.spill import TableSpill
+from trueup.data.values import RowPosition
 from trueup.errors import ArgumentError, ColumnError, LostWorkerError, MissingPackageError, TrueupError
 
 if TYPE_CHECKING:

@@ -24,11 +24,12 @@ from trueup.data import sql as db
 from trueup.data.clusters import IDENTIFIER_NAME, MIN_IDENTIFIERS, IdentifierSample, warn_of_sampled_identifiers
 from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, CodedColumn, RawColumn, as_tuple, from_array
 from trueup.data.folds import text_hash_sql
-from trueup.data.frame import RowPosition, check_has_rows, class_names, identifier_reason, read_labelled
+from trueup.data.frame import identifier_reason, read_labelled
 from trueup.data.profile import Roles, assign_roles
 from trueup.data.scan import Files, Scan, file_format, fold_case, is_gzipped, row_memory
 from trueup.data.spill import temporary_directory
 from trueup.data.table import Feature, Schema, Table, sort_levels
+from trueup.data.values import RowPosition, check_has_rows, class_names
 from trueup.errors import ColumnError, DataError, FileError
 from trueup.kernels.threads import cores
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._validate import check_choice
-from trueup.data import frame
+from trueup.data import frame, values
 from trueup.data.columns import (
     FEATURE_KINDS,
     FLAG_LEVELS,
@@ -89,9 +89,9 @@ def assign_roles(
         for name, role in ((outcome, "outcome"), (weight, "weight"), (cluster, "cluster"))
     )
     check_distinct_roles({"outcome": y, "weight": w, "cluster": c}, scores, source)
-    resolved_task = frame.resolve_task(task, classes, several=len(scores) > 1)
+    resolved_task = values.resolve_task(task, classes, several=len(scores) > 1)
     if classes is not None:
-        frame.class_names((), scores, classes)
+        values.class_names((), scores, classes)
     as_categories = source.find_all(as_tuple(categorical), "categorical")
     hidden = find_excluded(source, exclude, scores)
     chosen = tuple(map(str, frame.choose_features(source, features, scores, y, w, c, hidden)))
@@ -243,10 +243,10 @@ class TableProfile:
     def of(cls, data: Any, partition: int, roles: Roles) -> TableProfile:
         """Profile one partition: a frame that `trueup.data.frame.read` accepts."""
         source = open_source(data)
-        position = frame.RowPosition(0, partition)
+        position = values.RowPosition(0, partition)
         scores = {}
         for name in roles.prediction:
-            scores[name] = frame.as_numbers(untyped_if_missing(source.fetch(name)), name, "prediction", position)
+            scores[name] = values.as_numbers(untyped_if_missing(source.fetch(name)), name, "prediction", position)
         raw_y, raw_w = (
             None if name is None else untyped_if_missing(source.fetch(name)) for name in (roles.outcome, roles.weight)
         )
@@ -254,14 +254,14 @@ class TableProfile:
         if raw_y is not None and roles.task == "multiclass":  # the index of a class is known once all partitions are read
             y, outcomes = np.where(raw_y.missing(), np.nan, 0.0), frozenset(raw_y.categories().levels)
         elif raw_y is not None:
-            y = frame.check_outcome(raw_y, str(roles.outcome), roles.task, position)
+            y = values.check_outcome(raw_y, str(roles.outcome), roles.task, position)
         if scores:
             matrix = np.column_stack(list(scores.values()))
             given = matrix if len(scores) > 1 else matrix[:, 0]
-            P = frame.to_probabilities(given, roles.prediction, roles.task, position, logits=roles.logits)
+            P = values.to_probabilities(given, roles.prediction, roles.task, position, logits=roles.logits)
             scores = dict(zip(scores, P.reshape(matrix.shape).T, strict=True))
-        w = frame.check_weight(raw_w, roles.weight, position)
-        keep, counts = frame.rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
+        w = values.check_weight(raw_w, roles.weight, position)
+        keep, counts = values.rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
         rows = np.arange(source.rows) if keep is None else keep
         raws = {name: source.fetch(name) for name in roles.features}
         columns = {name: ColumnProfile.of(name, raw, partition, keep, roles) for name, raw in raws.items()}
@@ -272,22 +272,22 @@ class TableProfile:
         drawn = np.argsort(keys)[:size]
         numbers = {name: raw.codes_or_values for name, raw in raws.items() if columns[name].kind in ("number", "date")}
         numbers |= {name: np.full(source.rows, np.nan) for name, column in columns.items() if column.kind is None}
-        values = {name: column[rows[drawn]] for name, column in {**numbers, **scores}.items()}
+        sampled = {name: column[rows[drawn]] for name, column in {**numbers, **scores}.items()}
         return cls(
             source.rows, len(rows), columns,
-            RowSample(keys[drawn], values, size), outcomes,
+            RowSample(keys[drawn], sampled, size), outcomes,
             *counts, w is not None and bool(w.any()), y is None or bool(np.isin(y[rows], (0.0, 1.0)).all()),
         )  # fmt: skip
 
     def describe(self, roles: Roles) -> tuple[Schema, dict[str, str]]:
         """Return the schema of all rows, and the columns left out and why; raise and warn as `read` does."""
-        frame.check_has_rows(self.rows)
+        values.check_has_rows(self.rows)
         if roles.weight is not None:
-            frame.check_some_weight(roles.weight, self.rows, some=self.has_weight)
-        frame.check_rows_left(self.kept, self.unlabelled, self.weightless)
+            values.check_some_weight(roles.weight, self.rows, some=self.has_weight)
+        values.check_rows_left(self.kept, self.unlabelled, self.weightless)
         classes: tuple[str, ...] = ()
         if roles.task == "multiclass":
-            classes = frame.class_names(sort_levels(self.outcomes), roles.prediction, roles.classes)
+            classes = values.class_names(sort_levels(self.outcomes), roles.prediction, roles.classes)
         features, left_out = [], {}
         all_kept = not self.unlabelled + self.weightless
         for name in roles.features:

@@ -14,7 +14,7 @@ import numpy as np
 
 from trueup._validate import check_number
 from trueup.data.columns import check_aligned, frame_like
-from trueup.data.frame import describe_rows
+from trueup.data.values import describe_rows
 from trueup.decisions.costs import ExpectedCost, expected_cost
 from trueup.decisions.evidence import Segments, Target, evidence_text, format_amount, has_weight, read_unlabelled
 from trueup.decisions.rules import Action, Rule

@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup.data.clusters import cluster_keys
 from trueup.data.columns import from_values
-from trueup.data.frame import describe_rows
+from trueup.data.values import describe_rows
 from trueup.errors import DataError
 from trueup.metrics.inference import MIN_CLUSTERS, MIN_EXCESS, SCORE_GROUPS, limit_pvalues
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from trueup._validate import check_choice, check_fraction
 from trueup.data.columns import check_aligned, from_array
-from trueup.data.frame import MAX_WEIGHT, are_hard
+from trueup.data.values import MAX_WEIGHT, are_hard
 from trueup.decisions.clusters import check_effective_clusters, effective_clusters, likely_variance, read_clusters
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, NotFittedError, ShiftWarning
 from trueup.metrics.cumulative import CalibrationBound

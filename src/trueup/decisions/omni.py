@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup._validate import check_fraction, check_number
 from trueup.data.columns import check_aligned
-from trueup.data.frame import describe_rows
+from trueup.data.values import describe_rows
 from trueup.decisions.evidence import read_unlabelled
 from trueup.decisions.rules import ERRORS, as_actions
 from trueup.errors import ArgumentError, DataError

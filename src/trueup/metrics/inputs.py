@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.columns import check_aligned
-from trueup.data.frame import MAX_VALUE, MAX_WEIGHT, SUM_TOLERANCE, describe_rows
+from trueup.data.values import MAX_VALUE, MAX_WEIGHT, SUM_TOLERANCE, describe_rows
 from trueup.errors import DataError
 
 if TYPE_CHECKING:

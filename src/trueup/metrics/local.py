@@ -18,7 +18,7 @@ import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer, check_number
 from trueup.data.columns import check_aligned, frame_like
-from trueup.data.frame import MAX_VALUE
+from trueup.data.values import MAX_VALUE
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.laplace import EXACT, Sums, as_bytes, sums
 from trueup.metrics.binned import Strategy, assign_bins

@@ -25,7 +25,8 @@ from trueup.calibrators.lsboost.levelsets import (
 )
 from trueup.calibrators.model import Map, UnchangedMap
 from trueup.calibrators.stopping import CrossValidation, History, Split, TaskLoss, count_rounds
-from trueup.data.frame import NO_PREDICTION, describe_rows, read_like
+from trueup.data.frame import NO_PREDICTION, read_like
+from trueup.data.values import describe_rows
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.levels import NO_LEARNER
 from trueup.kernels.threads import Workers
