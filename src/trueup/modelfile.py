@@ -133,7 +133,7 @@ def load(path: storage.Source) -> Model:
     source = path if isinstance(path, (str, os.PathLike)) else storage.read_bytes(path)
     blobs, name = storage.read(source, kind=KIND), storage.describe_source(source)
     try:
-        model = _read(blobs)
+        model, version = _read(blobs)
     except FileContentError as error:
         raise FileError(f"{name}: {error}", hint="save the model again with this version of trueup") from None
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, AttributeError, IndexError) as error:
@@ -141,10 +141,11 @@ def load(path: storage.Source) -> Model:
             f"{name} is not a model file of trueup ({type(error).__name__})",
             hint="name a file written by tu.save or trueup fit",
         ) from None
-    return replace(model, file=(FORMAT, len(source) if isinstance(source, bytes) else Path(source).stat().st_size))
+    return replace(model, file=(version, len(source) if isinstance(source, bytes) else Path(source).stat().st_size))
 
 
-def _read(blobs: dict[str, bytes]) -> Model:
+def _read(blobs: dict[str, bytes]) -> tuple[Model, int]:
+    """Return the model of a file and the version of its format."""
     text = blobs.pop(MANIFEST)
     require(len(text) <= MAX_MANIFEST_BYTES, "its manifest is too large")
     manifest = json.loads(text.decode("utf-8", "surrogatepass"), parse_constant=_reject_constant)
@@ -169,7 +170,7 @@ def _read(blobs: dict[str, bytes]) -> Model:
     evidence = None if kept is None else HeldOutEvidence.unpack(kept, schema, arrays)
     if evidence is not None and history.is_cross_fit:
         remember_cross_fitted(evidence.scored.p)
-    return Model(schema, restored, history, explanation, record, evidence=evidence)
+    return Model(schema, restored, history, explanation, record, evidence=evidence), version
 
 
 def _reject_constant(text: str) -> float:

@@ -395,7 +395,7 @@ def test_csv_alone_needs_no_digest(loans_directory, tmp_path, monkeypatch, capsy
 
 def test_all_rows_are_shown_beside_the_problems(loans_directory, capsys):
     _, out, _ = run(capsys, "loans.parquet", *ROLES, *BY, "--depth", "1", "--top", "1")
-    shown = [line for line in out.splitlines() if line.startswith(("region=", "all rows"))]
+    shown = [line for line in out.splitlines() if line.startswith(("region=", "all rows  "))]
     assert (len(shown), shown[-1][:8]) == (2, "all rows")
 
 

@@ -170,7 +170,8 @@ def test_pipes_receive_plain_text(workdir, capfd):
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "mcgrad"])
 def test_every_method_is_fitted_saved_and_described(workdir, capsys, method):
-    columns = [] if method in CURVES else ["--features", "country,age"]
+    columns = [] if method in CURVES or method == "prior" else ["--features", "country,age"]
+    columns += ["--prevalence", "0.3"] if method == "prior" else []
     given = ["--outcome", "y", "--prediction", "p", "--method", method, *columns]
     code, out, err = call(capsys, "fit", "few.parquet", *given, "-o", "m.trueup")
     assert (code, err) == (0, "")

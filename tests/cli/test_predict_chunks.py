@@ -139,9 +139,9 @@ def test_a_file_that_shrinks_between_chunks_is_an_error(workdir, capsys, some_at
     frame = pl.read_parquet("rows.parquet")
     frame.write_parquet("changing.parquet")
 
-    def change(*arguments):
+    def change(*arguments, **options):
         frame.head(100).write_parquet("changing.parquet")
-        return original(*arguments)
+        return original(*arguments, **options)
 
     original = predict.read_like
     monkeypatch.setattr(predict, "read_like", change)
@@ -221,9 +221,9 @@ import sys
 from trueup.cli import main, predict
 
 usual = predict.read_like
-def announce(*arguments):
+def announce(*arguments, **options):
     print("chunk", flush=True)
-    return usual(*arguments)
+    return usual(*arguments, **options)
 predict.read_like, predict.CHUNK_ROWS = announce, 20_000
 arguments = ["predict", "amounts.trueup", "many.parquet", "-o", "o.csv", "--memory", "300MB", "--spill", "spill"]
 sys.exit(main(arguments))

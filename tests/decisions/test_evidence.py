@@ -238,7 +238,7 @@ def test_negligible_weights_keep_segments_aligned(weight):
 @pytest.mark.parametrize(
     ("bound", "message"),
     [
-        (2.0, "labelled must be rows with outcomes, a fitted calibrator, an audit, a calibration bound or a number"),
+        (2.0, "labelled must be rows with outcomes, a fitted calibrator, a model with evidence, an audit, a calibration bound"),
         (-0.1, "labelled must be"), (True, "labelled must be"), ("audit", "labelled must be"), ([0.1, 0.2], "labelled must be"),
     ],
 )  # fmt: skip

@@ -209,9 +209,9 @@ def table_notes(arguments: argparse.Namespace, table: Table, rows: int | None = 
     else:
         reason = "auto: several prediction columns are classes"
     yield f"task: {schema.task} ({reason})"
-    roles = [f"prediction {', '.join(schema.prediction)}"]
-    optional = {"outcome": schema.outcome, "weight": schema.weight, "cluster": schema.cluster}
-    yield "roles: " + "; ".join([*roles, *(f"{role} {name}" for role, name in optional.items() if name)])
+    scores = ", ".join(schema.prediction)
+    roles = {"outcome": schema.outcome, "prediction": scores, "weight": schema.weight, "cluster": schema.cluster}
+    yield "roles: " + "; ".join(f"{role} {name}" for role, name in roles.items() if name)
     if arguments.positive is not None:
         yield f"outcome: {arguments.positive} counts as 1, every other as 0 (--positive)"
     if schema.classes:

@@ -72,7 +72,8 @@ class Additive(ScoreCalibrator):
     Examples
     --------
     >>> import numpy as np, trueup as tu
-    >>> fix = tu.Additive().fit(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 0, 1, 1]))
+    >>> p, y = np.tile([0.1, 0.2, 0.3, 0.4], 5), np.tile([0, 0, 1, 1], 5)
+    >>> fix = tu.Additive().fit(p, y)
     >>> fix.shift_, fix.predict(np.array([0.5, 0.9])).tolist()
     (0.25, [0.75, 1.0])
     """
@@ -134,7 +135,8 @@ class Multiplicative(ScoreCalibrator):
     Examples
     --------
     >>> import numpy as np, trueup as tu
-    >>> fix = tu.Multiplicative().fit(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 0, 1, 1]))
+    >>> p, y = np.tile([0.1, 0.2, 0.3, 0.4], 5), np.tile([0, 0, 1, 1], 5)
+    >>> fix = tu.Multiplicative().fit(p, y)
     >>> fix.factor_, fix.predict(np.array([0.25, 0.75])).tolist()
     (2.0, [0.5, 1.0])
     """

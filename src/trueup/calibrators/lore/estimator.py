@@ -472,7 +472,10 @@ class PlacedRows:
     def losses(self, rate: FloatArray) -> FloatArray:
         """Return the log loss of every row if its confidence were ``rate``."""
         out = np.empty(len(rate))
-        log_losses(self.hit, np.where(self.share < 1, 1.0 - (1.0 - rate) * self.share, rate), MIN_PROBABILITY, out)
+        log_losses(self.hit, rate, MIN_PROBABILITY, out)
+        missed = self.share < 1
+        chance = (1.0 - rate[missed]) * self.share[missed]
+        out[missed] = -np.log(np.where(chance > 0, chance, MIN_PROBABILITY))
         return out
 
 

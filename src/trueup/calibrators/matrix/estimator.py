@@ -67,7 +67,7 @@ class Parameters(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _ScaledRows:
     """Rows of a fit: logits, their projections, targets and weights."""
 
     z: FloatArray  # (n, classes)
@@ -104,7 +104,7 @@ class _Rows:
         return own.plus(1.0, strengths)
 
 
-def _minimise(rows: _Rows, start: Parameters, strengths: Parameters, tolerance: float) -> Parameters:
+def _minimise(rows: _ScaledRows, start: Parameters, strengths: Parameters, tolerance: float) -> Parameters:
     """Return the parameters of lowest penalised loss, by Newton's method with preconditioned conjugate gradients.
 
     Elements of infinite strength stay at 0.
@@ -134,7 +134,9 @@ def _minimise(rows: _Rows, start: Parameters, strengths: Parameters, tolerance: 
     return theta
 
 
-def _newton_step(rows: _Rows, P: FloatArray, gradient: Parameters, penalty: Parameters, free: Parameters) -> Parameters:
+def _newton_step(
+    rows: _ScaledRows, P: FloatArray, gradient: Parameters, penalty: Parameters, free: Parameters
+) -> Parameters:
     """Solve for a Newton step, approximately, by conjugate gradients preconditioned with the diagonal of the Hessian."""
     scale = Parameters(*(1 / np.maximum(own, 1e-300) for own in rows.curvature(P, penalty)))  # type: ignore[arg-type]
     residual = gradient.plus(-2.0, gradient)
@@ -274,7 +276,7 @@ class MatrixScaling(SingleMapCalibrator):
         share = PRIOR_ROWS / max(float(weight.sum()), PRIOR_ROWS)
         target = (share * weight)[:, None] * table.prediction / table.prediction.sum(axis=1, keepdims=True)
         target[np.arange(len(target)), table.y.astype(np.int64)] += weight
-        rows = _Rows(z, x, x @ components, target, target.sum(axis=1))
+        rows = _ScaledRows(z, x, x @ components, target, target.sum(axis=1))
         fold = np.zeros(0, np.int64)
         if isinstance(self.strength, str):
             fold = stopping.assign_folds(table, FOLDS, int(self.random_state))
@@ -288,7 +290,7 @@ class MatrixScaling(SingleMapCalibrator):
             theta.left / spread if used else theta.left[:, :0], components if used else components[:, :0], floors,
         )  # fmt: skip
 
-    def _choose_strengths(self, rows: _Rows, fold: IntArray) -> Parameters:
+    def _choose_strengths(self, rows: _ScaledRows, fold: IntArray) -> Parameters:
         """Return the strengths of lowest cross-validated loss: of the diagonal, then of the matrix of low rank."""
         folds = [
             (_take(rows, np.flatnonzero(fold != number)), _take(rows, np.flatnonzero(fold == number)))
@@ -304,8 +306,8 @@ class MatrixScaling(SingleMapCalibrator):
 
     def _search(
         self,
-        rows: _Rows,
-        folds: list[tuple[_Rows, _Rows]],
+        rows: _ScaledRows,
+        folds: list[tuple[_ScaledRows, _ScaledRows]],
         diagonal: float | None,
         lowest: float,
         starts: list[Parameters],
@@ -337,15 +339,15 @@ def _components(x: FloatArray, rank: int) -> FloatArray:
     return np.ascontiguousarray(vectors[:, ::-1][:, :rank])
 
 
-def _identity(rows: _Rows) -> Parameters:
+def _identity(rows: _ScaledRows) -> Parameters:
     classes, rank = rows.z.shape[1], rows.projected.shape[1]
     return Parameters(1.0, np.zeros(classes), np.zeros(classes), np.zeros((classes, rank)))
 
 
-def _strengths(rows: _Rows, diagonal: float, matrix: float) -> Parameters:
+def _strengths(rows: _ScaledRows, diagonal: float, matrix: float) -> Parameters:
     classes, rank = rows.z.shape[1], rows.projected.shape[1]
     return Parameters(0.0, np.full(classes, diagonal), np.full(classes, diagonal), np.full((classes, rank), matrix))
 
 
-def _take(rows: _Rows, index: IntArray) -> _Rows:
+def _take(rows: _ScaledRows, index: IntArray) -> _ScaledRows:
     return replace(rows, **{name: getattr(rows, name)[index] for name in ("z", "x", "projected", "target", "weight")})
