@@ -442,11 +442,11 @@ def segment_curves(
             offsets.update(zip(numbers[1:], totals, strict=False))
     cells, shown = np.concatenate(rows.map_reduce(curves, np.add)), np.concatenate(own_ranks)
     if design is not None:
-        _widen_curves(cells, design[shown, None])
+        widen_curves(cells, design[shown, None])
     return curves_from_sums(shown.tolist(), cells, alpha=alpha, real=families[0].real)
 
 
-def _widen_curves(cells: FloatArray, design: FloatArray) -> None:
+def widen_curves(cells: FloatArray, design: FloatArray) -> None:
     """Multiply, in place, the variances of the bins of curves by the design effect of their segment."""
     cells[:, :, sums.CURVE_WEIGHT2] *= design
     mean_square = cells[:, :, sums.CURVE_RESIDUAL] ** 2 / np.maximum(cells[:, :, sums.CURVE_ROWS], 1)

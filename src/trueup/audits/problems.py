@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.audits import text
-from trueup.audits.findings import RankedFindings, segment_curves
+from trueup.audits.findings import RankedFindings, segment_curves, widen_curves
 from trueup.audits.segments import AuditRows, MemoryRows, ScorePartition, SegmentFamily, SegmentGrid, SortedChunk
 from trueup.data.columns import to_jsonable
 from trueup.kernels.overlaps import overlaps
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
+from trueup.metrics.binned import assign_bins
+from trueup.metrics.reliability import curves_from_sums, sum_bins
 from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.result import Finding
     from trueup.kernels.tally import SortedRows
+    from trueup.metrics.binned import Strategy
     from trueup.metrics.reliability import ReliabilityCurve
 
 MAX_CANDIDATES = 512  # findings that are examined; weaker ones are counted
@@ -191,6 +194,21 @@ class HeldRows:
         return segment_curves(self.restore(), self.families, self.findings.order, np.array([rank]), self.alpha, design)[
             rank
         ]
+
+    def curve_in_bins(
+        self, rank: int, target: int, levels: Sequence[tuple[int, int]], n_bins: int, strategy: Strategy, edges: Any
+    ) -> ReliabilityCurve:
+        """Return the curve of a segment, of columns and codes ``levels`` of the score ``target``, in other bins."""
+        rows = self.sorted_rows[target]
+        inside = np.ones(len(rows), bool)
+        for column, code in levels:
+            inside &= self.codes[column][rows.order] == code
+        p, e, w = rows.p[inside], rows.e[inside], rows.w[inside] if len(rows.w) else np.ones(int(inside.sum()))
+        cells = sum_bins(assign_bins(p, w, n_bins, strategy, edges=edges, real=rows.real), p, e, w)
+        design = self.findings.columns.get("design_effect")
+        if design is not None:
+            widen_curves(cells, design[[rank], None])
+        return curves_from_sums([0], cells, alpha=self.alpha, real=rows.real)[0]
 
     @cached_property
     def problems(self) -> tuple[ProblemRanks, ...]:

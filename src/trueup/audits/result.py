@@ -26,13 +26,14 @@ from trueup.metrics.result import html_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.dispersion import Noise
     from trueup.audits.segments import SegmentColumns, SegmentFamily, SegmentGrid
     from trueup.data.table import Schema
     from trueup.kernels.tally import SortedRows
+    from trueup.metrics.binned import Strategy
     from trueup.metrics.reliability import ReliabilityCurve
 
 AMBIGUOUS = -1
@@ -177,7 +178,7 @@ class SegmentKeys:
 
     def name(self, rank: int) -> str:
         """Return the name of the segment at position ``rank``, such as "country=BR & device=tv"."""
-        levels = [self.labels[column][code] for column, code in self._levels(rank)]
+        levels = [self.labels[column][code] for column, code in self.levels_of(rank)]
         target = self.targets[self.target[rank]]
         return " & ".join([target, *levels] if target else levels) or OVERALL
 
@@ -187,7 +188,7 @@ class SegmentKeys:
         Pooled rare levels, whose number differs between audits, are the name of the column and True.
         """
         parts = []
-        for column, code in self._levels(rank):
+        for column, code in self.levels_of(rank):
             pooled = column in self.levels.pooled and code == len(self.labels[column]) - 1
             parts.append((self.levels.names[column] if pooled else self.labels[column][code], pooled))
         return (self.targets[self.target[rank]], False), *sorted(parts)
@@ -211,7 +212,8 @@ class SegmentKeys:
                 return self.labels[column][int(np.searchsorted(edges, value, side="right"))], column
         return text, named[0] if named else -1
 
-    def _levels(self, rank: int) -> list[tuple[int, int]]:
+    def levels_of(self, rank: int) -> list[tuple[int, int]]:
+        """Return column and level code of each condition of the segment at position ``rank``."""
         pairs = zip(self.columns[rank].tolist(), self.codes[rank].tolist(), strict=True)
         return [(column, code) for column, code in pairs if column >= 0]
 
@@ -353,6 +355,10 @@ class Audit:
 
         A number stands for the bin that holds it: ``audit["age=35"]`` is that of "age=30 to 39".
         """
+        return self.finding(self._rank_of(segment))
+
+    def _rank_of(self, segment: str) -> int:
+        """Return the position of a segment by name; raise, with a suggestion, if there is none."""
         given = str(segment)
         known = _unordered(given) in self._ranks_by_name
         levels = [(given, -1)] if known else [self.keys.find_level(level) for level in given.split(" & ")]
@@ -361,7 +367,7 @@ class Audit:
         if rank == AMBIGUOUS:
             raise ArgumentError(f"several segments are called {segment!r}", hint="find them in to_frame()")
         if rank is not None:
-            return self.finding(rank)
+            return rank
         problem, hint = f"no segment {segment!r} in this audit", "the segments are in to_frame()['segment']"
         columns = [column for _, column in levels if column >= 0]
         near = difflib.get_close_matches(given, self._names[:20_000].tolist(), n=1)
@@ -411,6 +417,37 @@ class Audit:
         if rank not in self.curves and self.held_rows is not None:
             return self.held_rows.curve(rank)
         return self.curves.get(rank)
+
+    def reliability(
+        self, segment: str | None = None, *, n_bins: int = 10, strategy: Strategy = "mass", edges: ArrayLike | None = None
+    ) -> ReliabilityCurve:
+        """Compute the reliability curve of a segment, or of all rows, in bins of your choice.
+
+        The rows must be in memory: not those of files or clusters, nor of an audit that was pickled.
+
+        Parameters
+        ----------
+        segment : str, optional
+            As in ``audit["country=BR"]``; all rows by default.
+        n_bins, strategy, edges
+            As for `trueup.metrics.bins`; empty bins are left out.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> data = tu.simulate.lending(2_000, seed=1)
+        >>> audit = tu.audit(data, outcome="outcome", prediction="prediction", by=["region"])
+        >>> audit.reliability("region=harbour", edges=[0, 0.05, 0.1, 0.2, 1]).rows
+        array([ 82, 189, 104,  11])
+        """
+        if self.held_rows is None:
+            raise ArgumentError(
+                "the rows of this audit are not in memory: its curves have the bins they have",
+                hint="audit a frame in memory, such as a sample of the rows",
+            )
+        rank = self.overall_rank if segment is None else self._rank_of(segment)
+        levels, target = self.keys.levels_of(rank), int(self.keys.target[rank])
+        return self.held_rows.curve_in_bins(rank, target, levels, n_bins, strategy, edges)
 
     @property
     def unexamined(self) -> int:
@@ -544,10 +581,14 @@ class Audit:
     @property
     def mce_relative(self) -> float:
         """`mce_absolute` divided by the share of the rarer class (by the absolute mean outcome, for regression)."""
-        scale = abs(self.prevalence) if self.schema.task == "regression" else min(self.prevalence, 1 - self.prevalence)
-        return self.mce_absolute / scale if scale > 0 else math.nan
+        return self.mce_absolute / self.prevalence_scale if self.prevalence_scale > 0 else math.nan
 
-    def plot(self, segment: str | None = None, ax: Any = None, *, title: str = "") -> Any:
+    @property
+    def prevalence_scale(self) -> float:
+        """What `mce_relative` divides by: the share of the rarer class, or the absolute mean outcome for regression."""
+        return abs(self.prevalence) if self.schema.task == "regression" else min(self.prevalence, 1 - self.prevalence)
+
+    def plot(self, segment: str | None = None, ax: Any = None, *, title: str = "", **bins: Any) -> Any:
         """Draw the reliability curve of a segment, or of all rows, with matplotlib; return its axes.
 
         Parameters
@@ -557,6 +598,8 @@ class Audit:
         ax : matplotlib Axes, optional
             A new pyplot figure by default.
         title : str, optional
+        **bins
+            ``n_bins``, ``strategy`` or ``edges``, as for `reliability`; by default the bins of the audit.
 
         Examples
         --------
@@ -567,7 +610,12 @@ class Audit:
         'mean score'
         """
         figures = require("trueup.figures", extra="plots")  # a higher layer, imported by name when something is drawn
-        return figures.draw_reliability(self if segment is None else self[segment], ax, title=title)
+        if segment is None:
+            return figures.draw_reliability(self, ax, title=title, **bins)
+        finding = self[segment]
+        if bins:
+            finding = dataclasses.replace(finding, curve=self.reliability(segment, **bins))
+        return figures.draw_reliability(finding, ax, title=title)
 
     def to_pandas(self) -> Any:
         """Return every segment as a pandas DataFrame: the columns of `to_frame`."""

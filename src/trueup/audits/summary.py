@@ -187,6 +187,11 @@ class LazySummary:
     alpha: float
     design: float = 1.0
 
+    def band(self, curve: ReliabilityCurve) -> tuple[FloatArray, FloatArray]:
+        """Return the consistency band of a ``curve`` of all rows, in any bins; see `AuditSummary`."""
+        pool = Pool.of(self.rows)
+        return _consistency_band(pool._replace(spread=pool.spread * self.design), curve, self.alpha, real=self.rows.real)
+
     @cached_property
     def value(self) -> AuditSummary:
         """The summary of ``rows``, computed on first use."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import ClassifierTags, RegressorTags
+from sklearn.utils.metaestimators import available_if
 
 from trueup._validate import check_choice
 from trueup.calibrators import stopping
@@ -29,7 +31,7 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from trueup._types import FloatArray
+    from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.model import OnError
     from trueup.data.table import Schema, Table
 
@@ -101,7 +103,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             "exclude": self.exclude, "logits": self.logits,
         }  # fmt: skip
         if self._check_engine(X) is None:
-            return self.fit_table(read(X, cluster=cluster, check_columns=True, **roles))
+            self.fit_table(read(X, cluster=cluster, check_columns=True, **roles))
+            outcome = np.asarray(y)
+            self._outcome_kind = outcome.dtype.kind if outcome.ndim else "O"  # of a column by name, classes are texts
+            return self
         with open_partitions(X, cluster=cluster, **roles) as partitions:
             self._fit_partitioned(partitions)
         return self
@@ -174,6 +179,46 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         With ``on_error="nan"``, rows without a valid score are predicted as NaN, and a warning counts them.
         """
         return self._fitted().predict(X, on_error=on_error)
+
+    @available_if(lambda calibrator: calibrator._task() != "regression")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the corrected probability of each class, shape (n, k), in the order of ``classes_``.
+
+        scikit-learn's scorers use it, such as ``scoring="neg_log_loss"``. For one probability p the columns are 1 - p and
+        p. Real outcomes have no such method.
+        """
+        p = self.predict(X)
+        return np.column_stack([1 - p, p]) if p.ndim == 1 else p[:, np.argsort(self._class_values())]
+
+    @property
+    def classes_(self) -> AnyArray:
+        """The values of the outcome, ascending: 0 and 1, or the classes, as numbers if the outcome was numbers."""
+        return np.sort(self._class_values())
+
+    def _class_values(self) -> AnyArray:
+        """Return the values of the outcome in the order of the predictions; raise AttributeError for real outcomes."""
+        schema = self._fitted().schema
+        if schema.task == "regression":
+            raise AttributeError("real outcomes have no classes")
+        if schema.task == "binary":
+            return np.array([0, 1])
+        kind = getattr(self, "_outcome_kind", "O")
+        if kind == "b":
+            return np.array([name == "true" for name in schema.classes])
+        try:
+            return np.array(schema.classes, {"i": np.int64, "u": np.int64, "f": np.float64}.get(kind, object))
+        except ValueError:  # a class that is not a number, and did not occur
+            return np.array(schema.classes, object)
+
+    def __sklearn_tags__(self) -> Any:
+        """Return the tags of a classifier with ``predict_proba``, or of a regressor for real outcomes."""
+        tags = super().__sklearn_tags__()
+        if self._task() == "regression":
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        else:
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+        tags.target_tags.required = self.needs_outcome
+        return tags
 
     def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
         """Return the corrected prediction of one ``row``, column names to values; an absent feature counts as missing.

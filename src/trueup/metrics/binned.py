@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from trueup._validate import check_choice, check_integer, check_number
+from trueup.data.values import describe_rows
 from trueup.errors import ArgumentError
 from trueup.kernels.sorting import argsort, digitize
 from trueup.metrics.groups import GroupErrors, by_group
-from trueup.metrics.inputs import validate_class_scores, validate_scores
+from trueup.metrics.inputs import as_floats, validate_class_scores, validate_scores
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
@@ -42,7 +43,13 @@ CHUNK = 1 << 15  # rows at a time, so that intermediate arrays stay in the cache
 
 
 def bins(
-    p: ArrayLike, weight: ArrayLike | None = None, *, n_bins: int = 10, strategy: Strategy = "width", real: bool = False
+    p: ArrayLike,
+    weight: ArrayLike | None = None,
+    *,
+    n_bins: int = 10,
+    strategy: Strategy = "width",
+    edges: ArrayLike | None = None,
+    real: bool = False,
 ) -> IntArray:
     """Return the bin of each row, 0 to n_bins - 1.
 
@@ -56,6 +63,9 @@ def bins(
         "width": bin b holds b/n_bins < p <= (b+1)/n_bins, and bin 0 also p = 0 (if ``real``, the same between the lowest
         and the highest score). "mass": rows of equal score go to bin floor(n_bins S/W), where S is the weight of all lower
         scores and W the total, so that tied scores are never split; takes a sort.
+    edges : array-like, optional
+        Ascending limits of the bins, in place of ``n_bins`` and ``strategy``: bin b holds edges[b] < p <= edges[b+1], and
+        bin 0 also p = edges[0]. Every score must lie between the first and the last.
     real : bool
         Whether the scores are real quantities rather than probabilities.
 
@@ -65,18 +75,25 @@ def bins(
     [0, 0, 2, 3, 9]
     >>> bins([0.5, 0.5, 0.5, 0.6, 0.7, 0.8], n_bins=3, strategy="mass").tolist()
     [0, 0, 0, 1, 2, 2]
+    >>> bins([0, 0.1, 0.3, 0.31, 1], edges=[0, 0.1, 0.3, 1]).tolist()
+    [0, 0, 1, 2, 2]
     """
     array = p if isinstance(p, np.ndarray) else np.asarray(p, object)  # of any type: validated next
     validate_scores(np.zeros(array.size), p, weight, real=real)
     ps = np.asarray(p, np.float64)
     ws = np.ones(len(ps)) if weight is None else np.asarray(weight, np.float64)
-    return assign_bins(ps, ws, n_bins, strategy, real=real)
+    return assign_bins(ps, ws, n_bins, strategy, edges=edges, real=real)
 
 
-def assign_bins(p: FloatArray, w: FloatArray, n_bins: int, strategy: Strategy, *, real: bool = False) -> IntArray:
+def assign_bins(
+    p: FloatArray, w: FloatArray, n_bins: int, strategy: Strategy, *, edges: ArrayLike | None = None, real: bool = False
+) -> IntArray:
     """Return the bin of each validated score; see `bins`."""
     check_integer("n_bins", n_bins, 1)
     check_choice("strategy", strategy, ("width", "mass"))
+    if edges is not None:
+        limits = _check_edges(edges, p)
+        return np.maximum(np.searchsorted(limits, p, side="left") - 1, 0)
     if strategy == "mass":
         order = argsort(p)
         rising, total = p[order], np.cumsum(w[order])
@@ -89,11 +106,27 @@ def assign_bins(p: FloatArray, w: FloatArray, n_bins: int, strategy: Strategy, *
     low, high = (p[w > 0].min(), p[w > 0].max()) if real else (0.0, 1.0)
     # k/n is the float nearest to the edge, as the literal 0.3; multiples of 1/n are not.
     inner = np.arange(1, n_bins) / n_bins
-    edges = low * (1 - inner) + high * inner
+    limits = low * (1 - inner) + high * inner
     out = np.empty(len(p), np.int32)
     # The kernel counts edges at or below a value; bins closed on the right need those strictly below.
-    digitize(np.ascontiguousarray(p), np.nextafter(edges, np.inf), out)
+    digitize(np.ascontiguousarray(p), np.nextafter(limits, np.inf), out)
     return out.astype(np.int64)
+
+
+def _check_edges(edges: ArrayLike, p: FloatArray) -> FloatArray:
+    """Return the limits of bins as an array; raise unless they ascend, are two or more, and enclose all scores."""
+    hint = "name the limits of all bins in ascending order, such as edges=[0, 0.1, 0.5, 1]"
+    limits = as_floats(edges, "edges")
+    if limits.ndim != 1 or len(limits) < 2 or not (np.diff(limits) > 0).all():
+        raise ArgumentError(f"edges must be two or more ascending numbers; got {edges!r}", hint, parameter="edges")
+    outside = (p < limits[0]) | (p > limits[-1])
+    if outside.any():
+        raise ArgumentError(
+            f"edges go from {limits[0]:g} to {limits[-1]:g}; got a score of {p[outside][0]:g} {describe_rows(outside)}",
+            hint="let the first and the last edge enclose all scores",
+            parameter="edges",
+        )
+    return limits
 
 
 def ece(

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice, check_fraction, check_integer
+from trueup.errors import ArgumentError
 from trueup.kernels import tally as sums
 from trueup.kernels.curves import interpolate
 from trueup.kernels.fitting import pool_adjacent_violators, pool_scores
-from trueup.kernels.tally import sort_rows
-from trueup.metrics.binned import smooth_ece
+from trueup.metrics.binned import Strategy, assign_bins, smooth_ece
 from trueup.metrics.inference import normal_quantile, wilson
 from trueup.metrics.inputs import Scored, validate_array, validate_columns, validate_scores
 from trueup.metrics.result import Result
@@ -175,6 +175,8 @@ def reliability(
     kind: Literal["binned", "pav", "kernel"] = "binned",
     band: Literal["confidence", "consistency"] = "confidence",
     n_bins: int = 10,
+    strategy: Strategy = "mass",
+    edges: ArrayLike | None = None,
     alpha: float = 0.05,
     draws: int = 200,
     random_state: int = 0,
@@ -187,36 +189,45 @@ def reliability(
         Outcomes and scores in [0, 1].
     weight : array-like, shape (n,), optional
     kind : {"binned", "pav", "kernel"}
-        Bins of about equal weight, tied scores together; isotonic regression (CORP: Dimitriadis, Gneiting & Jordan 2021);
-        or a Gaussian kernel reflected at 0 and 1, with the smooth calibration error as its bandwidth (Blasiok & Nakkiran
-        2023).
+        Bins, by default of about equal weight, tied scores together; isotonic regression (CORP: Dimitriadis, Gneiting &
+        Jordan 2021); or a Gaussian kernel reflected at 0 and 1, with the smooth calibration error as its bandwidth (Blasiok
+        & Nakkiran 2023).
     band : {"confidence", "consistency"}
         A confidence band around the curve contains the observed rates: Wilson's limits for the rows of a bin, of an
         isotonic block (never narrower than the bootstrap of rows, which cannot move an end that is all 0 or all 1) or under
         the kernel; it does not include the bias of smoothing. A consistency band around the diagonal contains each point of
         the curve of a calibrated score (outcomes drawn from the scores) with probability 1 - alpha. Both are pointwise: an
         entire curve lies inside less often.
-    n_bins, alpha, draws, random_state
-        Number of bins, level, number of resamples and their seed.
+    n_bins, strategy, edges
+        The bins, as for `bins`; empty ones are left out.
+    alpha, draws, random_state
+        Level, number of resamples and their seed.
 
     Examples
     --------
     >>> curve = reliability([0, 0, 1, 0, 1, 1], [.1, .2, .3, .6, .7, .8], n_bins=2)
     >>> curve.predicted.round(3), curve.observed.round(3)
     (array([0.2, 0.7]), array([0.333, 0.667]))
+    >>> reliability([0, 0, 1, 0, 1, 1], [.1, .2, .3, .6, .7, .8], edges=[0, 0.25, 1]).rows
+    array([2, 4])
     """
     check_choice("kind", kind, ("binned", "pav", "kernel"))
     check_choice("band", band, ("confidence", "consistency"))
     check_integer("n_bins", n_bins, 1)
     check_integer("draws", draws, 1)
     check_fraction("alpha", alpha, hint="0.05 gives a 95% band")
+    if kind != "binned" and edges is not None:
+        raise ArgumentError(
+            f"edges are those of bins; a curve of kind {kind!r} has none", hint='leave kind="binned"', parameter="edges"
+        )
     data = validate_scores(y, p, weight)
     # Sorted rows: the draws must not depend on the order of the input.
     order = np.lexsort((data.w, data.y, data.p))
     data = Scored(*(column[order] for column in data))
     random = np.random.default_rng(random_state)
     if kind == "binned":
-        return _binned_curve(data, band, int(n_bins), alpha, int(draws), random)
+        index = assign_bins(data.p, data.w, int(n_bins), strategy, edges=edges)
+        return _binned_curve(data, index, band, alpha, int(draws), random)
     places, smooth, size = _isotonic_smoother(data) if kind == "pav" else _kernel_smoother(data)
     observed = smooth(data.y, data.w)
     if band == "consistency":
@@ -232,21 +243,30 @@ def reliability(
     return ReliabilityCurve(places, observed, low, high, rows, weights, kind, band)
 
 
+def sum_bins(index: IntArray, p: FloatArray, e: FloatArray, w: FloatArray) -> FloatArray:
+    """Return the sums of bins that `curves_from_sums` takes, (1, bins, 6), given each row's bin and ``e`` = w (y - p)."""
+    cells = np.zeros((1, int(index.max(initial=-1)) + 1, 6))
+    columns = {
+        sums.CURVE_ROWS: None, sums.CURVE_WEIGHT: w, sums.CURVE_WEIGHT2: w**2, sums.CURVE_EXPECTED: w * p,
+        sums.CURVE_RESIDUAL: e, sums.CURVE_RESIDUAL2: e**2,
+    }  # fmt: skip
+    for column, values in columns.items():
+        cells[0, :, column] = np.bincount(index, values)
+    return cells
+
+
 def _binned_curve(
-    data: Scored, band: str, n_bins: int, alpha: float, draws: int, random: np.random.Generator
+    data: Scored, index: IntArray, band: str, alpha: float, draws: int, random: np.random.Generator
 ) -> ReliabilityCurve:
-    rows = sort_rows(data.y, data.p, data.w, real=False)
-    cells = np.zeros((n_bins, 6))
-    index = np.arange(len(rows), dtype=np.int32)
-    sums.curve(index, rows.step, rows.e, rows.p, rows.w, float(data.w.sum()), n_bins, cells, np.array([0.0, -1.0, 0.0]))
-    curve = curves_from_sums([0], cells[None], alpha=alpha, real=False)[0]
+    cells = sum_bins(index, data.p, data.w * (data.y - data.p), data.w)
+    curve = curves_from_sums([0], cells, alpha=alpha, real=False)[0]
     if band == "confidence":
         return curve
     # Bins are contiguous in score order.
     starts = np.concatenate([[0], np.cumsum(curve.rows)[:-1]])
     drawn = np.empty((draws, len(curve)))
     for draw in range(draws):
-        outcomes = (random.random(len(rows)) < rows.p) * rows.w
+        outcomes = (random.random(len(data.p)) < data.p) * data.w
         drawn[draw] = np.add.reduceat(outcomes, starts) / curve.weight
     low, high = np.quantile(drawn, (alpha / 2, 1 - alpha / 2), axis=0)
     return replace(curve, low=low, high=high, band=band)

@@ -10,7 +10,6 @@ from trueup.reports.figures.calibration import (
     draw_lce_cdf,
     draw_mlce,
     draw_reliability,
-    draw_segments,
 )
 from trueup.reports.figures.decisions import (
     draw_cost_curve,
@@ -20,6 +19,7 @@ from trueup.reports.figures.decisions import (
     draw_risk_coverage,
     draw_roc,
 )
+from trueup.reports.figures.segments import draw_segment_scatter, draw_segments
 
 __all__ = [
     "draw_cost_curve",
@@ -33,5 +33,6 @@ __all__ = [
     "draw_reward",
     "draw_risk_coverage",
     "draw_roc",
+    "draw_segment_scatter",
     "draw_segments",
 ]

@@ -2,70 +2,74 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup._optional import require
-from trueup._validate import check_integer, check_number
+from trueup._validate import check_number
 from trueup.audits.result import Audit, Finding
 from trueup.audits.text import shorten
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics import LceCurve, LocalErrors
+from trueup.metrics import LceCurve, LocalErrors, ReliabilityCurve
 from trueup.reports.figures.style import (
-    COLOURS,
     GREY,
     INK,
+    MAX_VECTOR_MARKS,
     band_alpha,
     check_array,
-    check_result,
+    escaped_name,
     get_axes,
     line_styles,
     point_marker,
     results_by_name,
     style_axes,
 )
-from trueup.reports.model import STATES
 from trueup.reports.text import percent, summary_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
-    from trueup._types import BoolArray, FloatArray
+    from trueup._types import FloatArray
+    from trueup.metrics.binned import Strategy
 
 AUDIT = "an audit from trueup.audit"
 HISTOGRAM_HEIGHT = 0.16  # of the axes
 BAND = 2.0  # standard errors
-MAX_RATIO = 8.0  # larger ratios, and those below its inverse, are drawn at the edge
-MAX_NAME_LENGTH = 44
-RATIO_TICKS = (1 / 8, 1 / 4, 1 / 2, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 8)
-FINE_RATIO_TICKS = (0.8, 0.9, 1.1, 1.25)
 # From a grey that is visible on white, for no error, to a dark end on either side: darker is worse, also without colour.
 OVERCONFIDENT = (GREY, "#F0A04B", "#D55E00", "#5C1D00")
 UNDERCONFIDENT = (GREY, "#6FB1DE", "#0072B2", "#00263F")
 # Opacity of errors that are not significant, and of those significant only without adjustment.
 FAINT, HALF = 0.12, 0.5
-STATE_COLOURS = {"flagged": COLOURS[1], "within": COLOURS[6], "passed": COLOURS[7], "untested": GREY}
-MAX_VECTOR_MARKS = 20_000  # rows from which a landscape is rasterized in vector formats
 
 
 def draw_reliability(
-    result: Audit | Finding | Mapping[str, Audit | Finding], ax: Axes | None = None, *, title: str = ""
+    result: Audit | Finding | ReliabilityCurve | Mapping[str, Audit | Finding | ReliabilityCurve],
+    ax: Axes | None = None,
+    *,
+    n_bins: int | None = None,
+    strategy: Strategy | None = None,
+    edges: ArrayLike | None = None,
+    title: str = "",
 ) -> Axes:
-    """Draw reliability curves: mean outcome against mean score in bins of about equal weight, with intervals.
+    """Draw reliability curves: mean outcome against mean score, by default in bins of about equal weight, with intervals.
 
-    For a single audit, the band in which each bin of a calibrated score lies with 1 - alpha probability is shaded. It is
-    pointwise: some of many bins lie outside by chance. A histogram of the scores is drawn at the bottom.
+    For a single audit, the band in which each bin of a calibrated score lies with 1 - alpha probability is shaded, as for a
+    single curve with a consistency band. It is pointwise: some of many bins lie outside by chance. A histogram of the
+    scores of an audit is drawn at the bottom.
 
     Parameters
     ----------
-    result : Audit or Finding, or a mapping of names to them
-        An audit stands for all rows, a finding for its segment.
+    result : Audit, Finding or ReliabilityCurve, or a mapping of names to them
+        An audit stands for all rows, a finding for its segment; curves come from ``metrics.reliability`` and
+        ``audit.reliability``.
     ax : matplotlib Axes, optional
         A new figure by default.
+    n_bins, strategy, edges
+        Other bins for audits whose rows are in memory, as for ``metrics.bins``: 10 bins of equal weight where not set. By
+        default the curve that the audit has, in at most ten bins.
     title : str, optional
 
     Examples
@@ -75,36 +79,26 @@ def draw_reliability(
     >>> ax = tu.figures.draw_reliability({"all rows": audit, "harbour": audit["region=harbour"]})
     >>> ax.get_ylabel()
     'mean outcome'
+    >>> ax = tu.figures.draw_reliability(audit, n_bins=20, strategy="width")
     """
-    named = results_by_name("result", result, (Audit, Finding), "an audit or a finding")
-    findings: list[Any] = [item.overall if isinstance(item, Audit) else item for item in named.values()]
-    for finding in findings:
-        if finding.curve is None or not len(finding.curve):
-            raise DataError(
-                f"there is no reliability curve of {shorten(finding.segment, 80)!r}",
-                hint="curves are kept for the worst 1,000 segments and for all rows",
-            )
+    kinds = (Audit, Finding, ReliabilityCurve)
+    named = results_by_name("result", result, kinds, "an audit, a finding or a reliability curve")
+    own_bins = {"n_bins": n_bins, "strategy": strategy, "edges": edges}
+    own_bins = {name: value for name, value in own_bins.items() if value is not None}
+    curves = [_curve_of(item, own_bins) for item in named.values()]
     ax = get_axes(ax, 4.8 if "" in named else 6.6, 4.4)
-    single = next(iter(named.values())) if len(named) == 1 else None
-    summary = summary_of(single) if isinstance(single, Audit) else None
-    if isinstance(single, Audit) and summary is not None:
-        label = f"if calibrated ({percent(1 - single.settings.alpha)})"
-        x = findings[0].curve.predicted
-        ax.fill_between(x, summary.low, summary.high, color=GREY, alpha=0.5, linewidth=0, zorder=1, label=label)
-        histogram = summary.histogram
-        heights = HISTOGRAM_HEIGHT * histogram.weight / (float(histogram.weight.max()) or 1.0)
-        ax.bar(
-            histogram.edges[:-1], heights, np.diff(histogram.edges), align="edge", color=GREY, alpha=0.7, linewidth=0,
-            zorder=0.5, transform=ax.get_xaxis_transform(), label="scores",
-        )  # fmt: skip
-    for name, finding, style in zip(named, findings, line_styles(len(named)), strict=True):
-        curve = finding.curve
+    if len(named) == 1:
+        _draw_band(ax, next(iter(named.values())), curves[0], own_bins)
+    for (name, item), curve, style in zip(named.items(), curves, line_styles(len(named)), strict=True):
         bars = np.maximum([curve.observed - curve.low, curve.high - curve.observed], 0.0)
+        whole = item.overall if isinstance(item, Audit) else item
+        segment = "observed" if isinstance(whole, ReliabilityCurve) else whole.segment
         ax.errorbar(
-            curve.predicted, curve.observed, yerr=bars, marker="o", markersize=4.5, elinewidth=1.1, capsize=0, zorder=3,
-            label=name or _escaped_name(finding.segment), **style,
+            curve.predicted, curve.observed, yerr=None if curve.band == "consistency" else bars, elinewidth=1.1, capsize=0,
+            marker="o" if curve.kind == "binned" else None, markersize=4.5, zorder=3,
+            label=name or escaped_name(segment), **style,
         )  # fmt: skip
-    low, high = _square_limits([finding.curve for finding in findings])
+    low, high = _square_limits(curves)
     ax.plot([low, high], [low, high], color=INK, linestyle=":", linewidth=1.0, zorder=2, label="calibrated")
     ax.set_aspect("equal", adjustable="box")
     ax.set(xlim=(low, high), ylim=(low, high))
@@ -113,9 +107,45 @@ def draw_reliability(
     return style_axes(ax, title, "mean score", "mean outcome", legend="" not in named)
 
 
-def _escaped_name(segment: str) -> str:
-    """Shorten the name of a segment, and escape what matplotlib would read as a formula."""
-    return shorten(segment, MAX_NAME_LENGTH).replace("$", r"\$")
+def _curve_of(item: Audit | Finding | ReliabilityCurve, own_bins: Mapping[str, Any]) -> ReliabilityCurve:
+    """Return the curve of a result, in bins of its own or in other bins; raise if it has none, or not such bins."""
+    if own_bins and not isinstance(item, Audit):
+        raise ArgumentError(
+            f"{next(iter(own_bins))} needs an audit with its rows; got {type(item).__name__}",
+            hint='draw audit.reliability("country=BR", n_bins=20), or audit.plot("country=BR", n_bins=20)',
+            parameter=next(iter(own_bins)),
+        )
+    if isinstance(item, ReliabilityCurve):
+        return item
+    if own_bins and isinstance(item, Audit):
+        return item.reliability(**own_bins)
+    finding = item.overall if isinstance(item, Audit) else item
+    if finding.curve is None or not len(finding.curve):
+        raise DataError(
+            f"there is no reliability curve of {shorten(finding.segment, 80)!r}",
+            hint="curves are kept for the worst 1,000 segments and for all rows",
+        )
+    return finding.curve
+
+
+def _draw_band(
+    ax: Axes, item: Audit | Finding | ReliabilityCurve, curve: ReliabilityCurve, own_bins: Mapping[str, Any]
+) -> None:
+    """Shade where the curve of calibrated scores would lie, and draw a histogram of the scores, if they are known."""
+    shade: dict[str, Any] = {"color": GREY, "alpha": 0.5, "linewidth": 0, "zorder": 1}
+    if isinstance(item, ReliabilityCurve) and curve.band == "consistency":
+        ax.fill_between(curve.predicted, curve.low, curve.high, label="if calibrated", **shade)
+    summary = summary_of(item) if isinstance(item, Audit) else None
+    if not isinstance(item, Audit) or summary is None:
+        return
+    low, high = item.summary_source.band(curve) if own_bins else (summary.low, summary.high)  # type: ignore[union-attr]
+    ax.fill_between(curve.predicted, low, high, label=f"if calibrated ({percent(1 - item.settings.alpha)})", **shade)
+    histogram = summary.histogram
+    heights = HISTOGRAM_HEIGHT * histogram.weight / (float(histogram.weight.max()) or 1.0)
+    ax.bar(
+        histogram.edges[:-1], heights, np.diff(histogram.edges), align="edge", color=GREY, alpha=0.7, linewidth=0,
+        zorder=0.5, transform=ax.get_xaxis_transform(), label="scores",
+    )  # fmt: skip
 
 
 def _square_limits(curves: Sequence[Any]) -> tuple[float, float]:
@@ -176,83 +206,6 @@ def draw_cumulative(result: Audit | Mapping[str, Audit], ax: Axes | None = None,
     weighted = any(audit.schema.weight is not None for audit in named.values())
     x_label = f"share of {'weight' if weighted else 'rows'}, by score"
     return style_axes(ax, title, x_label, "cumulative outcome\nminus score", legend=True)
-
-
-def draw_segments(audit: Audit, ax: Axes | None = None, *, count: int = 20, title: str = "") -> Axes:
-    """Draw observed/expected of the worst segments with their intervals, which hold for all segments at once.
-
-    Segments that are miscalibrated after adjustment are filled, in another colour if the error may be within the tolerance
-    of the audit; a relative tolerance is shaded. Ratios and ends beyond 8 or below 1/8 are drawn at the
-    edge. If some expected mean is not positive, observed minus expected is drawn instead.
-
-    Parameters
-    ----------
-    audit : Audit
-    ax : matplotlib Axes, optional
-        A new figure by default.
-    count : int
-        Maximum number of segments, of those that were tested; the worst is at the top.
-    title : str, optional
-
-    Examples
-    --------
-    >>> import trueup as tu
-    >>> audit = tu.audit(tu.simulate.lending(2_000, seed=1), outcome="outcome", prediction="prediction", by=["region"])
-    >>> ax = tu.figures.draw_segments(audit, count=3)
-    >>> ax.get_yticklabels()[0].get_text()
-    'region=harbour'
-    """
-    check_result("audit", audit, Audit, AUDIT)
-    check_integer("count", count, 1)
-    findings = audit.worst(min(int(count), audit.tested))
-    if not findings:
-        raise DataError("no segment was tested", hint="lower min_rows, or collect more rows")
-    ax = get_axes(ax, 7.6, 1.1 + 0.27 * len(findings))
-    as_ratio = all(f.expected > 0 and math.isfinite(f.ratio) and f.ratio >= 0 for f in findings)
-    values = np.array(
-        [(f.ratio, f.ratio_low_adjusted, f.ratio_high_adjusted) if as_ratio else _difference(f) for f in findings]
-    )
-    values = np.clip(values, 1 / MAX_RATIO, MAX_RATIO) if as_ratio else values
-    for state, (label, kind) in STATES.items():
-        chosen = np.array([finding.state == state for finding in findings])
-        colour = STATE_COLOURS[kind]
-        _draw_intervals(ax, values, chosen, colour, colour if kind in ("flagged", "within") else "white", label)
-    tolerance = audit.settings.tolerance
-    if as_ratio and tolerance is not None and tolerance.relative and tolerance.value:
-        ax.axvspan(1 / (1 + tolerance.value), 1 + tolerance.value, color=GREY, alpha=0.35, linewidth=0, zorder=0.5)
-    ax.axvline(1.0 if as_ratio else 0.0, color=INK, linewidth=0.9, zorder=1)
-    ax.set_yticks(range(len(findings)), [_escaped_name(finding.segment) for finding in findings])
-    ax.set_ylim(len(findings) - 0.4, -0.6)
-    if as_ratio:
-        low, high = min(float(values.min()), 0.9), max(float(values.max()), 1.1)
-        ticks = [tick for tick in RATIO_TICKS if high / low <= 2.5 or tick not in FINE_RATIO_TICKS]
-        ticks = [tick for tick in ticks if low / 1.05 <= tick <= high * 1.05]
-        ax.set_xscale("log")
-        ax.set_xlim(low / 1.08, high * 1.08)
-        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        ax.minorticks_off()
-    quantity = "observed / expected" if as_ratio else "observed minus expected"
-    level = percent(1 - audit.settings.alpha)
-    style_axes(ax, title, f"{quantity} ({level} intervals, for all segments at once)", "", legend=True)
-    ax.grid(visible=False, axis="y")
-    return ax
-
-
-def _difference(finding: Finding) -> tuple[float, float, float]:
-    """Return observed minus expected with the interval that follows from that of the ratio, of zero width without one."""
-    ends = finding.ratio_low_adjusted, finding.ratio_high_adjusted
-    low, high = sorted(finding.expected * (end - 1) for end in ends)
-    return (finding.bias, low, high) if math.isfinite(low) and math.isfinite(high) else (finding.bias,) * 3
-
-
-def _draw_intervals(ax: Axes, values: FloatArray, chosen: BoolArray, colour: str, face: str, label: str) -> None:
-    places = np.flatnonzero(chosen)
-    if len(places):
-        ax.hlines(places, values[places, 1], values[places, 2], color=colour, linewidth=1.6, zorder=2)
-        ax.plot(
-            values[places, 0], places, linestyle="none", marker="o", markersize=6, markerfacecolor=face,
-            markeredgecolor=colour, markeredgewidth=1.5, zorder=3, label=label,
-        )  # fmt: skip
 
 
 def draw_landscape(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._optional import require
+from trueup.audits.text import shorten
 from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (2, 1)),
 INK, GRID, SPINE = "#333333", "#E4E4E4", "#999999"
 GREY = "#C3C8CD"  # visible on white, for what needs no attention
 MAX_LEGEND_WIDTH = 34  # characters per line
+MAX_NAME_LENGTH = 44
+MAX_VECTOR_MARKS = 20_000  # marks from which a scatter is rasterized in vector formats
 MAX_POINTS = 1_000  # of a line: more make a file larger, but no difference that can be seen
 
 
@@ -80,6 +83,11 @@ def check_array(
     if bad.any():
         raise DataError(f"{name} must be finite; got {int(bad.sum())} values that are not")
     return array
+
+
+def escaped_name(segment: str) -> str:
+    """Shorten the name of a segment, and escape what matplotlib would read as a formula."""
+    return shorten(segment, MAX_NAME_LENGTH).replace("$", r"\$")
 
 
 def thin_line(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
