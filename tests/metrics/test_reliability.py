@@ -35,6 +35,46 @@ def test_bins_have_equal_weight_and_keep_ties_together():
     np.testing.assert_allclose(curve.observed, [part.mean() for part in parts])
 
 
+@pytest.mark.parametrize("bins", [{"n_bins": 8, "strategy": "width"}, {"n_bins": 6}, {"edges": [0, 0.2, 0.25, 0.9, 1]}])
+def test_the_bins_of_a_curve_are_those_of_the_measures(bins):
+    y, p = _sample()
+    w = np.random.default_rng(1).uniform(0.5, 2, len(p))
+    curve = reliability(y, p, w, **bins)
+    index = metrics.bins(p, w, **({"strategy": "mass"} | bins))
+    used = np.unique(index)
+    np.testing.assert_array_equal(curve.rows, np.bincount(index)[used])
+    np.testing.assert_allclose(curve.observed, [np.average(y[index == k], weights=w[index == k]) for k in used])
+    np.testing.assert_allclose(curve.predicted, [np.average(p[index == k], weights=w[index == k]) for k in used])
+
+
+def test_edges_close_bins_on_the_right_and_the_first_on_the_left():
+    assert metrics.bins([0, 0.1, 0.2, 0.9, 1], edges=[0, 0.1, 0.9, 1]).tolist() == [0, 0, 1, 1, 2]
+    assert metrics.bins([-3.0, 5.0, 2.0], edges=[-np.inf, 2, 9], real=True).tolist() == [0, 1, 0]
+    width = np.linspace(0, 1, 11)
+    p = np.random.default_rng(0).random(300)
+    np.testing.assert_array_equal(metrics.bins(p, edges=width), metrics.bins(p))
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        ([0.5], "edges must be two or more ascending numbers; got"),
+        ([0, 0.5, 0.5, 1], "ascending"),
+        ([[0, 1]], "edges must be two"),
+        ([0, np.nan, 1], "ascending"),
+        ([0.2, 1], r"edges go from 0.2 to 1; got a score of 0.1 at row 0 \(1 such row\)\nhint: let the first"),
+    ],
+)
+def test_edges_that_are_no_bins_are_rejected(edges, message):
+    with pytest.raises(ArgumentError, match=message):
+        reliability([0, 1, 1], [0.1, 0.4, 0.8], edges=edges)
+
+
+def test_edges_are_those_of_bins_only():
+    with pytest.raises(ArgumentError, match="edges are those of bins; a curve of kind 'pav' has none"):
+        reliability([0, 1], [0.1, 0.4], kind="pav", edges=[0, 1])
+
+
 def test_the_pav_curve_is_the_isotonic_fit_at_its_knots():
     y, p = _sample()
     curve, fit = reliability(y, p, kind="pav", draws=5), isotonic(y, p)

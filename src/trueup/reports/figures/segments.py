@@ -140,7 +140,7 @@ def draw_segment_scatter(
     >>> audit = tu.audit(loans, outcome="outcome", prediction="prediction", by=["region", "product"])
     >>> ax = tu.figures.draw_segment_scatter(audit, labels=2)
     >>> ax.get_xscale(), [text.get_text() for text in ax.texts]
-    ('log', ['region=harbour', 'region=harbour & product=card'])
+    ('log', ['region=harbour & product=personal', 'region=harbour'])
     """
     check_result("audit", audit, Audit, AUDIT)
     check_choice("quantity", quantity, tuple(QUANTITIES))
@@ -213,15 +213,17 @@ def _colour_groups(audit: Audit, ranks: IntArray, highlight: str | None) -> list
 
 def _label_points(ax: Axes, x: FloatArray, y: FloatArray, names: list[str]) -> None:
     """Write names beside points, towards the middle of the axes, apart from each other from the top down."""
-    ends, height = np.log(ax.get_xlim()), ax.transLimits.transform(ax.transScale.transform(np.column_stack([x, y])))[:, 1]
-    previous = {False: math.inf, True: math.inf}
+    middle = float(np.log(ax.get_xlim()).mean())
+    height = ax.transLimits.transform(ax.transScale.transform(np.column_stack([x, y])))[:, 1]
+    points = ax.get_window_extent().height * 72 / ax.figure.dpi
+    previous = math.inf
     for index in np.argsort(-height, kind="stable").tolist():
-        is_right = bool(np.log(x[index]) > ends.mean())
-        place = min(height[index], previous[is_right] - LABEL_GAP)
-        previous[is_right] = place
+        is_right = bool(np.log(x[index]) > middle)
+        previous = min(height[index], previous - LABEL_GAP)
+        offset = (-9 if is_right else 9, (previous - height[index]) * points)
         ax.annotate(
-            escaped_name(names[index]), (x[index], y[index]), xytext=(-9 if is_right else 9, (place - height[index]) * 260),
-            textcoords="offset points", ha="right" if is_right else "left", va="center", fontsize=8, color=INK, zorder=4,
+            escaped_name(names[index]), (x[index], y[index]), xytext=offset, textcoords="offset points",
+            ha="right" if is_right else "left", va="center", fontsize=8, color=INK, zorder=4,
             arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3},
         )  # fmt: skip
 
