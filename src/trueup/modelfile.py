@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trueup import storage
 from trueup.calibrators.curves.linear import LinearMap
+from trueup.calibrators.curves.linear_groups import LinearGroups
 from trueup.calibrators.curves.map import GROUPED, CurveMap
 from trueup.calibrators.evidence import PREFIX, HeldOutEvidence
 from trueup.calibrators.explain import Explanation
@@ -42,7 +43,18 @@ MAPS: dict[str, type[Map]] = {
     GROUPED: CurveMap,
     **{
         cls.kind: cls
-        for cls in (Cascade, CurveMap, LevelSets, LinearMap, LocalMap, MatrixMap, OddsMap, PatchMap, UnchangedMap)
+        for cls in (
+            Cascade,
+            CurveMap,
+            LevelSets,
+            LinearGroups,
+            LinearMap,
+            LocalMap,
+            MatrixMap,
+            OddsMap,
+            PatchMap,
+            UnchangedMap,
+        )
     },
 }
 

@@ -34,6 +34,11 @@ FITS = {
     "logistic": ("binary", lambda **roles: tu.Logistic(features=FEATURES, stopping=None, **roles)),
     "matrix": ("multiclass", lambda **roles: tu.MatrixScaling(**roles)),
     "grouped": ("binary", lambda **roles: tu.Grouped(tu.Platt(), ["country", "age"], bins=2, min_rows=20, **roles)),
+    "grouped-logistic": (
+        "binary", lambda **roles: tu.Grouped(
+            tu.Logistic(features=["age", "country"]), ["country", "day"], bins=2, min_rows=20, shrinkage=9, **roles,
+        ),
+    ),
     "grouped-real": ("regression", lambda **roles: tu.Grouped(tu.Isotonic(), ["new", "day"], bins=2, shrinkage=9, **roles, **REAL)),
     "grouped-classes": ("multiclass", lambda **roles: tu.Grouped(tu.Temperature(), "country", shrinkage=np.inf, **roles)),
 }  # fmt: skip
@@ -208,6 +213,14 @@ def forge(name, tmp_path, **arrays):
         ("grouped", {"groups_cells": lambda c: c + 10**6}, "the group numbers are invalid"),
         ("grouped", {"groups_share": lambda s: s + 1.0}, "a share is not between 0 and 1"),
         ("grouped", {"groups_share": lambda s: s + 0.1}, "a share is not between 0 and 1"),
+        ("grouped-logistic", {"groups_cells": lambda c: c[:-1]}, "the number of groups does not fit the regressions"),
+        ("grouped-logistic", {"groups_share": lambda s: s + 0.1}, "a share is not between 0 and 1"),
+        ("grouped-logistic", {"linear_effects": lambda e: e[:-1]}, "the number of effects does not fit the groups"),
+        (
+            "grouped-logistic",
+            {"linear_ranges": lambda r: r[: len(r) // 2]},
+            "the number of ranges does not fit the features",
+        ),
         ("grouped-real", {"groups_edges": lambda e: e * np.nan}, "bin edges are not in ascending order"),
     ],
 )

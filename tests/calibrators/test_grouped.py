@@ -213,6 +213,77 @@ def test_corrections_name_groups():
 # ------------------------------------------------------------------ errors
 
 
+def test_a_logistic_regression_per_group_is_that_of_its_rows():
+    loans = tu.simulate.lending(3_000, seed=0)
+    for features in (["age"], ["age", "region"]):
+        inner = tu.Logistic(features=features)
+        own = tu.Grouped(inner, by="region", prediction="prediction", shrinkage=0, min_rows=1).fit(loans, loans["outcome"])
+        whole = tu.Grouped(inner, by="region", prediction="prediction", shrinkage=np.inf).fit(loans, loans["outcome"])
+        half = tu.Grouped(
+            inner, by="region", prediction="prediction", shrinkage=(loans["region"] == "east").sum(), min_rows=1
+        )
+        half.fit(loans, loans["outcome"])
+        pooled = tu.Logistic("prediction", features, stopping=None).fit(loans, loans["outcome"])
+        np.testing.assert_allclose(whole.predict(loans), pooled.predict(loans), rtol=1e-9)
+        rows = {name: column[loans["region"] == "east"] for name, column in loans.items()}
+        alone = tu.Logistic("prediction", features, stopping=None).fit(rows, rows["outcome"])
+        np.testing.assert_allclose(own.predict(rows), alone.predict(rows), atol=1e-9)
+        mean = (own.predict(rows) + pooled.predict(rows)) / 2
+        np.testing.assert_allclose(half.predict(rows), mean, atol=1e-9)
+    rows = {name: column[:40] for name, column in rows.items()} | {"region": np.full(40, "new")}
+    np.testing.assert_allclose(own.predict(rows), pooled.predict(rows), rtol=1e-9)
+
+
+def test_regressions_of_groups_have_all_other_columns_as_features_by_default():
+    loans = {name: tu.simulate.lending(2_000, seed=0)[name] for name in ("region", "age", "prediction", "outcome")}
+    fix = tu.Grouped(tu.Logistic(), by="region", prediction="prediction", shrinkage=50).fit(loans, "outcome")
+    assert fix.model_.map.describe() == "a pooled regression and 12 group regressions on the logit and 2 features"
+    assert len(fix.groups_) == 12
+    assert fix.shrinkage_ == 50
+    assert any(" & " not in one.segment for one in fix.explain().corrections)
+
+
+def test_positions_of_an_array_name_groups_and_features():
+    random = np.random.default_rng(0)
+    X = np.column_stack([random.uniform(0.1, 0.9, 400), random.integers(0, 3, 400), random.normal(size=400)])
+    y = random.random(400) < X[:, 0]
+    fix = tu.Grouped(tu.Logistic(features=[2]), by=[1], prediction=0, min_rows=20, shrinkage=20).fit(X, y)
+    named = tu.Grouped(tu.Logistic(features=["c"]), by=["b"], prediction="a", min_rows=20, shrinkage=20)
+    frame = dict(zip("abc", X.T, strict=True))
+    np.testing.assert_array_equal(fix.predict(X), named.fit(frame, y).predict(frame))
+    assert len(fix.groups_) == 3
+    with pytest.raises(ArgumentError, match="cannot tell which column is meant by -1\nhint: count positions from 0 on"):
+        tu.Grouped(tu.Logistic(features=[-1]), by=[1], prediction=0).fit(X, y)
+
+
+def test_a_calibrated_classifier_takes_regressions_of_groups():
+    pandas = pytest.importorskip("pandas")
+    from sklearn.linear_model import LogisticRegression
+
+    X = pandas.DataFrame(tu.simulate.lending(1_500, seed=0))[["age", "term", "outcome"]]
+    y = X.pop("outcome")
+    inner = tu.Grouped(tu.Logistic(features=["age"]), by=["term"], shrinkage=100)
+    model = tu.CalibratedClassifier(LogisticRegression(), inner, cv=2).fit(X, y)
+    assert [feature.name for feature in model.calibrator_.model_.schema.features] == ["term", "age"]
+    np.testing.assert_allclose(model.predict_proba(X).mean(axis=0)[1], y.mean(), atol=0.01)
+
+
+def test_regressions_of_groups_need_one_probability_and_few_levels():
+    random = np.random.default_rng(0)
+    P = random.dirichlet(np.ones(3), 90)
+    with pytest.raises(ArgumentError, match="Logistic corrects one prediction column; got 3"):
+        tu.Grouped(tu.Logistic(features=[]), by=[], prediction=[0, 1, 2]).fit(P, random.integers(0, 3, 90))
+    data, y = population(200)
+    with pytest.raises(ArgumentError, match="Logistic corrects probabilities"):
+        tu.Grouped(tu.Logistic(features=[]), by="g", prediction="p", task="regression").fit(data, y)
+    for inner, name in (
+        (tu.Logistic(features=[], stopping=None), "stopping"),
+        (tu.Logistic(features=["g"], categorical=["g"]), "categorical"),
+    ):
+        with pytest.raises(ArgumentError, match=f"calibrator must not set {name}"):
+            tu.Grouped(inner, by="g", prediction="p").fit(data, y)
+
+
 def test_calibrators_with_roles_are_rejected():
     data, y = population(200)
     for inner, name in [

@@ -131,6 +131,17 @@ def logistic(**own):
     return lambda **changes: tu.Logistic(**{"prediction": "p", "features": FEATURES} | own | changes)
 
 
+def grouped_logistic(**own):
+    def make(**changes):
+        features = changes.pop("features", FEATURES)
+        given = {"prediction": "p", "min_rows": 20} | own | changes
+        return tu.Grouped(
+            tu.Logistic(features=features), **{"by": (features or FEATURES)[:2] if features != [] else []} | given
+        )
+
+    return make
+
+
 # Sums over rows are rounded in the order of the rows.
 SUMS = {"order": 1e-9, "counts": 1e-6, "plain": {"stopping": None}}
 CASES |= {
@@ -138,6 +149,10 @@ CASES |= {
         "l2": [0, -1, None, float("nan"), "x", True], "offset": [1, None, "yes"], "random_state": INVALID["random_state"],
         "stopping": INVALID["stopping"], "task": ["regression", *INVALID["task"]], "unlabelled": INVALID["unlabelled"],
     }),
+    "grouped logistic": Case(
+        grouped_logistic(shrinkage=20), **SUMS | {"plain": {}},
+        invalid={name: INVALID[name] for name in ("stopping", "unlabelled")} | {"task": ["regression", *INVALID["task"]]},
+    ),
 }  # fmt: skip
 
 

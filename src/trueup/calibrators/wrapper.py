@@ -215,7 +215,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         calibrator = self._make_calibrator(task, len(rows), w)
         own = calibrator.get_params(deep=False)
         # A curve uses the score alone, a curve per group only the columns that form groups.
-        features = own.get("features", own.get("by", ())) if self.features is None else self.features
+        features = calibrator.features if self.features is None else self.features
         names = [f"prediction of {label}" for label in labels] if several else ["prediction"]
         exclude = self.exclude if _names_any(self.exclude) else own["exclude"]
         columns = crossfit.choose_columns(X, code.astype(np.float64), task, features, names, exclude)

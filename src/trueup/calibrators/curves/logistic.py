@@ -154,6 +154,11 @@ class Logistic(SingleMapCalibrator):
         check_integer("random_state", self.random_state, 0, MAX_INTEGER)
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
+        self._check_table(table)
+        return super()._fit_map(table, progress)
+
+    def _check_table(self, table: Table) -> None:
+        """Raise if there are several predictions, or too many levels."""
         self._check_single_prediction(table)
         count = int(effect_starts(table.schema.levels)[-1])
         if count > MAX_EFFECTS:
@@ -164,7 +169,6 @@ class Logistic(SingleMapCalibrator):
                 hint="leave such columns out, or use MCGrad, which groups levels",
                 parameter="features",
             )
-        return super()._fit_map(table, progress)
 
     def _fit_rows(self, table: Table) -> LinearMap:
         size = float(count_rows(table.weight, len(table))[0])
