@@ -5,8 +5,9 @@ An error states what was wrong, what was received and where, and then, on a line
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +34,7 @@ __all__ = [
     "TrueupError",
     "TrueupWarning",
     "UnseenWarning",
+    "WarningRecord",
 ]
 
 
@@ -177,3 +179,39 @@ class DroppedColumnWarning(TrueupWarning):
 
 class ScoreColumnWarning(TrueupWarning):
     """A column that was not named looks like another score of the same outcome, and is used as any other column."""
+
+
+class WarningRecord(NamedTuple):
+    """A warning about the data that a result keeps, so that its pages and exports state it as well.
+
+    Attributes
+    ----------
+    category : str
+        Name of the warning class, such as "ClusterWarning".
+    message, hint : str
+        What was found, and what to do about it.
+    column : str or None
+        The column that the warning is about, if it is one.
+
+    Examples
+    --------
+    >>> from trueup.errors import WarningRecord
+    >>> str(WarningRecord("OneClassWarning", "every outcome is 0", "check the outcome column"))
+    'every outcome is 0; check the outcome column'
+    """
+
+    category: str
+    message: str
+    hint: str = ""
+    column: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+def warn(
+    category: type[TrueupWarning], message: str, hint: str = "", *, column: str | None = None, stacklevel: int
+) -> WarningRecord:
+    """Warn, ``stacklevel`` calls above the caller, and return the warning as a record for the notes of a result."""
+    warnings.warn(f"{message}\nhint: {hint}" if hint else message, category, stacklevel=stacklevel + 1)
+    return WarningRecord(category.__name__, message, hint, column)

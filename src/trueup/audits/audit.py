@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup._validate import check_choice, check_fraction, check_integer, check_number
+from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.audits.clusters import check_supported
 from trueup.audits.dispersion import fit_noise, resolve_family
 from trueup.audits.findings import compute_findings
@@ -31,8 +30,9 @@ from trueup.audits.summary import LazySummary, summarise
 from trueup.cluster.partitions import PartitionedTable, open_partitions
 from trueup.data.columns import check_aligned, engine_of, open_source
 from trueup.data.frame import read
+from trueup.data.sampling import reject_sampling
 from trueup.data.table import HELD_OUT_SUFFIX, Table, is_cross_fitted
-from trueup.errors import ArgumentError, SoftOutcomeWarning
+from trueup.errors import ArgumentError, SoftOutcomeWarning, WarningRecord, warn
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 
 MAX_CELLS = 2_000_000
-MIN_SAMPLING_RATE = 1e-9
 SINGLE_THREAD_ROWS = 20_000  # up to here starting threads takes longer than they save
 
 
@@ -97,7 +96,8 @@ def audit(
         Importance weights. Rows of weight 0 are left out. Weights that depend on the outcome are recognised.
     sampling : mapping, optional
         Shares of the rows with outcome 1 and 0 that were kept, ``{"positive": 1, "negative": 0.1}``, if the data are a
-        sample of the rows that the scores are meant for: weights are divided by them.
+        sample of the rows that the scores are meant for: weights are divided by them. ``weight`` must not contain them,
+        too: weights that differ between the outcomes by about that ratio already are an error.
     cluster : column name or array, optional
         Identifies rows that belong together, such as the rows of one customer. Rows of different clusters are independent;
         rows of one cluster may be correlated, and p-values, intervals and ``mde`` allow for it. Every row needs an
@@ -183,50 +183,49 @@ def audit(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task, categorical=categorical,
             unlabelled=unlabelled, classes=classes, cluster=cluster,
         ) as partitions:  # fmt: skip
-            return _audit_partitions(partitions, bins, settings, workers, warn=given_task == "auto")
+            return _audit_partitions(partitions, bins, settings, workers, warn_soft=given_task == "auto")
     if isinstance(data, Table):
         table = data
         unchanged = given_task == "auto" and unlabelled == "error" and not categorical
-        if not (outcome is prediction is by is weight is cluster is classes is None and unchanged):
+        if not (outcome is prediction is by is weight is cluster is classes is sampling is None and unchanged):
             raise ArgumentError("a Table already has its roles", hint="pass roles to the function that reads it")
     else:
         table = read(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task,
             categorical=categorical, unlabelled=unlabelled, classes=classes, cluster=cluster,  # type: ignore[arg-type]
-            check_columns=True,
+            check_columns=True, sampling=sampling,
         )  # fmt: skip
-        warn_of_soft_outcomes(count_soft(table) if given_task == "auto" else 0, len(table), table.schema.outcome)
+        if given_task == "auto":
+            table = warn_of_soft_outcomes(table)
         if isinstance(segments, Mapping):
             check_aligned({"the data": data, **{f"segment {name!r}": mask for name, mask in segments.items()}})
     require_outcome(table.outcome)
-    ratio = None
-    if sampling is not None:
-        table, ratio = _weight_by_sampling(table, sampling)
     if table.cluster is not None:
         check_supported(adjust)
     if threads is None and len(table) <= SINGLE_THREAD_ROWS:
         workers = Workers(1, progress)
-    result = _audit_table(table, bins, segments, settings, workers, ratio)
+    result = _audit_table(table, bins, segments, settings, workers)
     marked = isinstance(prediction, str) and f"{prediction}{HELD_OUT_SUFFIX}" in open_source(data).keys
     return dataclasses.replace(result, cross_fitted=True) if marked or is_cross_fitted(table.prediction) else result
 
 
-def warn_of_soft_outcomes(soft: int, rows: int, name: str | None) -> None:
-    """Warn if most outcomes, ``soft`` of them, are neither 0 nor 1: as coin flips they have more noise than rates do."""
-    if 2 * soft > rows:
-        message = f"{soft:,} of {rows:,} outcomes in column {name!r} are neither 0 nor 1"
-        hint = 'pass task "regression" for rates and shares, "binary" for labels that are probabilities'
-        warnings.warn(
-            f"{message}; each is tested as if it were a coin flip, which finds less\nhint: {hint}",
-            SoftOutcomeWarning,
-            stacklevel=3,
-        )
-
-
-def count_soft(table: Table) -> int:
-    """Return the number of outcomes of a binary task between 0 and 1, neither of them."""
+def warn_of_soft_outcomes(table: Table) -> Table:
+    """Warn if most outcomes are neither 0 nor 1, and return the table with that warning among its warnings."""
     y = table.outcome
-    return 0 if y is None or table.schema.task != "binary" else int(np.count_nonzero((y > 0) & (y < 1)))
+    soft = 0 if y is None or table.schema.task != "binary" else int(np.count_nonzero((y > 0) & (y < 1)))
+    records = _warn_of_soft(soft, len(table), table.schema.outcome)
+    return dataclasses.replace(table, warnings=(*table.warnings, *records))
+
+
+def _warn_of_soft(soft: int, rows: int, name: str | None) -> list[WarningRecord]:
+    """Warn if most outcomes, ``soft`` of them, are neither 0 nor 1: as coin flips they have more noise than rates do."""
+    if 2 * soft <= rows:
+        return []
+    message = (
+        f"{soft:,} of {rows:,} outcomes in column {name!r} are neither 0 nor 1; each is tested as if it were a coin flip"
+    )
+    hint = 'pass task "regression" for rates and shares, "binary" for labels that are probabilities'
+    return [warn(SoftOutcomeWarning, f"{message}, which finds less", hint, column=name, stacklevel=4)]
 
 
 def _check_partitioned(prediction: Any, segments: Any, sampling: Any, adjust: str) -> None:
@@ -237,32 +236,10 @@ def _check_partitioned(prediction: Any, segments: Any, sampling: Any, adjust: st
     if segments is not None:
         hint = "make them columns of the data"
         raise ArgumentError("segments as arrays need rows in memory", hint, parameter="segments")
-    if sampling is not None:
-        hint = "divide 1 (or the weights) by the share that was kept, in a column, and name it: {weight}"
-        example = {"weight": "w"}
-        raise ArgumentError("sampling needs rows in memory", hint, parameter="sampling", settings=example)
+    reject_sampling(sampling)
     if adjust == "max":
         reason = "draws the outcomes of all rows many times over, and needs them in memory"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
-
-
-def _weight_by_sampling(table: Table, sampling: Mapping[str, float]) -> tuple[Table, float]:
-    """Divide weights by the share of rows with the same outcome that were kept; return also the ratio of the weights.
-
-    The ratio is that of weights of outcome 1 to weights of outcome 0.
-    """
-    rates = dict(sampling) if hasattr(sampling, "keys") else {}
-    if set(rates) != {"positive", "negative"}:
-        problem = f"sampling must have the keys positive and negative; got {sampling!r}"
-        raise ArgumentError(problem, 'write it as sampling={"positive": 1, "negative": 0.1}', parameter="sampling")
-    for name, rate in rates.items():
-        check_number(f"sampling[{name!r}]", rate, MIN_SAMPLING_RATE, 1)
-    binary = table.schema.task == "binary" and table.prediction.ndim == 1 and np.isin(table.y, (0, 1)).all()
-    if not binary:
-        raise ArgumentError("sampling needs outcomes that are 0 or 1", "pass weights instead", parameter="sampling")
-    shares = np.where(table.y == 1, float(rates["positive"]), float(rates["negative"]))
-    weight = 1.0 / shares if table.weight is None else table.weight / shares
-    return dataclasses.replace(table, weight=weight), float(rates["negative"]) / float(rates["positive"])
 
 
 def _audit_table(
@@ -271,15 +248,14 @@ def _audit_table(
     segments: Mapping[str, Any] | None,
     settings: AuditSettings,
     workers: Workers,
-    ratio: float | None = None,
 ) -> Audit:
-    """Audit rows in memory; ``ratio`` is that of the weights of outcomes 1 and 0, None if unknown."""
+    """Audit rows in memory."""
     if settings.tolerance is not None:
         settings.tolerance.check_task(table.schema.task)
     columns, codes, counts = segment_codes(table, bins, segments, Workers(workers.threads))
     features, targets = len(table.schema.features), len(target_labels(table.schema))
     columns, grid = plan_grid(columns, counts, features, len(table), settings, targets)
-    rows = MemoryRows.from_table(table, codes, grid, workers.threads, ratio)
+    rows = MemoryRows.from_table(table, codes, grid, workers.threads)
     if settings.adjust == "max" and len(rows.targets) > 1 and any(own != 1 for own in rows.ratios):
         reason = "cannot draw classes that the weights depend on"
         raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
@@ -289,6 +265,7 @@ def _audit_table(
     audit = Audit.build(
         columns, grid, families, findings, settings=settings, schema=table.schema, rows=len(table),
         unlabelled=table.unlabelled, weightless=table.weightless, left_out=table.left_out, weight_ratio=rows.ratios[0],
+        sampling=table.sampling, arrays=table.arrays, warnings=table.warnings,
     )  # fmt: skip
     summary = LazySummary(rows.chunks[0].rows, audit.curves.get(audit.overall_rank), settings.alpha, audit.design_effect)
     small = tuple(column.astype(np.min_scalar_type(-int(column.max(initial=0)) - 1)) for column in codes)
@@ -298,15 +275,15 @@ def _audit_table(
 
 
 def _audit_partitions(
-    table: PartitionedTable, bins: int | Mapping[str, Any], settings: AuditSettings, workers: Workers, *, warn: bool
+    table: PartitionedTable, bins: int | Mapping[str, Any], settings: AuditSettings, workers: Workers, *, warn_soft: bool
 ) -> Audit:
-    """Audit rows in files or on a cluster, after they are partitioned by score range; ``warn`` of soft outcomes."""
+    """Audit rows in files or on a cluster, after they are partitioned by score range; ``warn_soft`` of soft outcomes."""
     if settings.tolerance is not None:
         settings.tolerance.check_task(table.schema.task)
     binners = fit_binners(table, bins)
     with contextlib.ExitStack() as stack:
         facts, columns, rows = partition_by_score(table, binners, settings, workers, stack)
-        warn_of_soft_outcomes(facts.summary.soft if warn else 0, rows.rows, facts.schema.outcome)
+        soft = _warn_of_soft(facts.summary.soft if warn_soft else 0, rows.rows, facts.schema.outcome)
         noise = fit_noise(rows, rows.grid, settings) if rows.real or settings.family else None
         families, pool = find_families(rows, rows.grid, workers, noise)
         findings = compute_findings(rows, families, settings, workers, rows.grid)
@@ -315,7 +292,7 @@ def _audit_partitions(
     audit = Audit.build(
         columns, rows.grid, families, findings, settings=settings, schema=facts.schema, rows=rows.rows,
         unlabelled=facts.summary.unlabelled, weightless=facts.summary.weightless, left_out=table.left_out,
-        weight_ratio=rows.ratios[0],
+        weight_ratio=rows.ratios[0], warnings=(*facts.warnings, *soft),
     )  # fmt: skip
     summary = summarise(
         pool, audit.curves.get(audit.overall_rank), settings.alpha, real=rows.real, digests=facts.digests,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from trueup.audits.segments import SegmentGrid
     from trueup.data.bins import ColumnBinner
     from trueup.data.table import Schema
+    from trueup.errors import WarningRecord
 
 T = TypeVar("T")
 BYTES_PER_ROW = 120  # of a chunk in memory, and 12 more per column
@@ -197,6 +198,7 @@ class RowFacts:
     digests: tuple[int, ...]
     summary: RowSummary
     samples: tuple[Table, ...]  # random rows of each partition
+    warnings: tuple[WarningRecord, ...] = ()
 
     def __add__(self, other: RowFacts) -> RowFacts:
         counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
@@ -339,8 +341,9 @@ def partition_by_score(
         report_pass = lambda: None  # noqa: E731
     stack.enter_context(records)
     schema, count = facts.schema, facts.summary.rows
-    facts.summary.check(schema)
-    warn_of_leakage(facts.sample(), default_features=table.roles.default_features, stacklevel=5)
+    found = facts.summary.check(schema)
+    found += warn_of_leakage(facts.sample(), default_features=table.roles.default_features, stacklevel=5)
+    facts = replace(facts, warnings=(*table.warnings, *found))
     targets, real = target_labels(schema), schema.task == "regression"
     columns = SegmentColumns.of(binners)
     columns, grid = plan_grid(columns, facts.counts, len(binners), count, settings, len(targets))

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.dispersion import Noise
     from trueup.audits.segments import SegmentColumns, SegmentFamily, SegmentGrid
+    from trueup.data.sampling import Sampling
     from trueup.data.table import Schema
+    from trueup.errors import WarningRecord
     from trueup.kernels.tally import SortedRows
     from trueup.metrics.binned import Strategy
     from trueup.metrics.reliability import ReliabilityCurve
@@ -60,14 +62,15 @@ class AuditSettings:
 class Source:
     """Where the rows of an audit came from: files by name, size and digest, and the command that read them.
 
-    ``fit`` is the command that fits a correction on the same rows; ``training_rows`` is true if the rows look
-    like those that the audited correction was fitted on.
+    ``fit`` is the command that fits a correction on the same rows, ``again`` one that audits them in clusters if they are
+    not independent; ``training_rows`` is true if the rows look like those that the audited correction was fitted on.
     """
 
     files: tuple[tuple[str, int, str], ...]
     command: str
     fit: str = ""
     training_rows: bool = False
+    again: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,6 +264,12 @@ class Audit:
         Number of clusters, 0 without; how many of equal size they count for, infinite where they hardly matter.
     cross_fitted : bool
         Whether the scores are the held-out predictions of a cross-fit, of which an audit is nearly blind.
+    sampling : Sampling or None
+        Shares of the rows with outcome 1 and 0 that were kept, by which the weights were divided.
+    arrays : frozenset of str
+        Roles that were passed as arrays; their names in ``schema`` are no columns.
+    warnings : tuple of WarningRecord
+        Warnings about the data that the audit issued, such as rows that are not independent.
     """
 
     columns: Mapping[str, AnyArray] = field(repr=False)
@@ -289,6 +298,9 @@ class Audit:
     clusters: int = 0
     effective_clusters: float = math.inf
     cross_fitted: bool = False
+    sampling: Sampling | None = None
+    arrays: frozenset[str] = frozenset()
+    warnings: tuple[WarningRecord, ...] = ()
 
     @classmethod
     def build(
@@ -544,6 +556,16 @@ class Audit:
         return materiality.MATERIAL if self.is_material.any() else materiality.WITHIN_TOLERANCE
 
     @property
+    def weighted(self) -> bool:
+        """Whether rows have weights: those of a column or an array, or those that undo a sample."""
+        return self.schema.weight is not None or self.sampling is not None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks that qualify the result: warnings about the data, rows and columns left out, what could not be tested."""
+        return tuple(text.notes(self))
+
+    @property
     def verdict(self) -> str:
         """Whether the scores are calibrated, in one sentence."""
         return text.verdict(self)
@@ -642,7 +664,10 @@ class Audit:
             **{name: to_jsonable(getattr(self, name)) for name in summary},
             "roles": {name: to_jsonable(getattr(self.schema, name)) for name in roles},
             "by": [feature.name for feature in self.schema.features],
+            "sampling": None if self.sampling is None else self.sampling._asdict(),
             "settings": to_jsonable(dataclasses.asdict(self.settings)),
+            "notes": list(self.notes),
+            "warnings": [record._asdict() for record in self.warnings],
             "dropped": list(self.dropped),
             "left_out": dict(self.left_out),
             "overall": self.overall.to_dict(),
@@ -659,11 +684,11 @@ class Audit:
         shown = self.shown(8)
         heads, rows = text.findings_table(self, shown)
         lines = text.aligned_lines([heads, *((text.shorten(row[0]), *row[1:]) for row in rows)])
-        notes = [*text.score_lines(shown, self.verdict), *text.more_problems(self, 8), *text.notes(self)]
+        notes = [*text.score_lines(shown, self.verdict), *text.more_problems(self, 8), *self.notes]
         return "\n".join([self.verdict, "", *lines, "", *notes]).rstrip()
 
     def _repr_html_(self) -> str:
         shown = self.shown(10)
-        notes = [*text.score_lines(shown, self.verdict), *text.more_problems(self, 10), *text.notes(self)]
+        notes = [*text.score_lines(shown, self.verdict), *text.more_problems(self, 10), *self.notes]
         bold = [at for at, finding in enumerate(shown) if finding.p_adjusted <= self.settings.alpha]
         return html_table(self.verdict, *text.findings_table(self, shown), bold=bold, notes=notes)

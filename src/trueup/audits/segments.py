@@ -18,6 +18,7 @@ import numpy as np
 
 from trueup.audits.summary import Pool
 from trueup.data.bins import ColumnBinner, bins_for, check_bins, check_segments, fit_binner, plan_combinations
+from trueup.data.sampling import given_weight
 from trueup.errors import ArgumentError
 from trueup.kernels.tally import (
     REAL_COLUMNS,
@@ -314,18 +315,17 @@ class MemoryRows(AuditRows):
     clusters: tuple[SortedChunk, ...] = ()
 
     @classmethod
-    def from_table(
-        cls, table: Table, codes: Sequence[Int32Array], grid: SegmentGrid, threads: int | None, ratio: float | None = None
-    ) -> MemoryRows:
-        """Sort the rows of a table, with their segment ``codes``, by every audited score; ``ratio`` is None if unknown."""
-        real, weighted = table.schema.task == "regression", table.weight is not None
-        codes, dependent = grid.encode(codes), []
+    def from_table(cls, table: Table, codes: Sequence[Int32Array], grid: SegmentGrid, threads: int | None) -> MemoryRows:
+        """Sort the rows of a table, with their segment ``codes``, by every audited score."""
+        real, known = table.schema.task == "regression", 1.0 if table.sampling is None else table.sampling.ratio
+        codes, given, dependent = grid.encode(codes), given_weight(table), []
 
         def sort(p: FloatArray, y: FloatArray) -> SortedChunk:
-            rows, found = sort_rows(y, p, table.weight, real=real), (1.0 if ratio is None else ratio, False)
-            if weighted and not real and ratio is None and (rows.w != rows.w[:1]).any():
-                model = inference.WeightModel.fit(inference.weight_sums(rows))
-                found = model.ratio, model.is_incomplete(model.residual_sums(rows))
+            rows, found = sort_rows(y, p, table.weight, real=real), (known, False)
+            own = rows if given is table.weight else sort_rows(y, p, given, real=real)  # may depend on y besides
+            if not real and (own.w != own.w[:1]).any():
+                model = inference.WeightModel.fit(inference.weight_sums(own))
+                found = known * model.ratio, model.is_incomplete(model.residual_sums(own))
             dependent.append(found[1])
             return SortedChunk(replace(rows, ratio=found[0]), reorder(rows.order), grid, threads)
 
@@ -348,8 +348,8 @@ class MemoryRows(AuditRows):
                 for (p, y), chunk in zip(target_scores(table), chunks, strict=True)
             )  # fmt: skip
         return cls(
-            targets=target_labels(table.schema), rows=len(table), real=real, weighted=weighted, chunks=chunks,
-            clusters=clusters, score_edges=tuple(score_quartiles(chunk.rows.p) for chunk in clusters),
+            targets=target_labels(table.schema), rows=len(table), real=real, weighted=table.weight is not None,
+            chunks=chunks, clusters=clusters, score_edges=tuple(score_quartiles(chunk.rows.p) for chunk in clusters),
             ratios=tuple(chunk.rows.ratio for chunk in chunks), dependent=tuple(dependent),
             heaviest=float(table.weight.max(initial=0.0)) if table.weight is not None else 1.0,
         )  # fmt: skip

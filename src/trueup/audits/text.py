@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits import materiality
+from trueup.errors import ClusterWarning
 from trueup.metrics.reliability import error_ranges
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ def verdict(audit: Audit) -> str:
     were = " of columns was" if len(audit.dropped) == 1 else "s of columns were"
     ending = f"; {len(audit.dropped):,} combination{were} not tested" if audit.dropped else ""
     ending += "; nearly blind: these are held-out scores of a cross-fit" if audit.cross_fitted else ""
+    ending += f"; {dependence}" if (dependence := describe_dependence(audit)) else ""
     at = f"at {significance_level(audit.settings.alpha)} ({ADJUSTMENTS[audit.settings.adjust]})"
     if not audit.miscalibrated:
         tested = f"{audit.tested:,} segment{'' if audit.tested == 1 else 's'} tested {at}"
@@ -308,7 +310,7 @@ def notes(audit: Audit, *, count_thin: bool = True, power: bool = True, segments
 
     With ``power``, one states which shift would have been found. ``segments`` is the word for segments.
     """
-    lines = [CROSS_FITTED] if audit.cross_fitted else []
+    lines = [*map(str, audit.warnings), *([CROSS_FITTED] if audit.cross_fitted else [])]
     if audit.schema.task == "binary" and PERCENT_RATIOS[0] <= audit.overall.ratio <= PERCENT_RATIOS[1]:
         lines.append("observed is about a hundredth of expected: are the predictions percentages?")
     overall = audit.overall
@@ -333,6 +335,8 @@ def notes(audit: Audit, *, count_thin: bool = True, power: bool = True, segments
         lines.append(
             f"left out to stay within {audit.settings.max_cells:,} cells: {len(audit.dropped):,} combinations ({shown})"
         )
+    if audit.sampling is not None:
+        lines.append(sampling_line(audit))
     if audit.weight_ratio != 1:
         ratio = (
             f"rows of outcome 1 weigh {number(audit.weight_ratio, 2)} times as much as rows of outcome 0 with equal scores"
@@ -347,6 +351,27 @@ def notes(audit: Audit, *, count_thin: bool = True, power: bool = True, segments
             "Benjamini-Hochberg assumes positive dependence, which overlapping segments do not guarantee; 'by' does not"
         )
     return lines
+
+
+def unclustered_column(audit: Audit) -> str | None:
+    """Return the column that an audit without clusters warned of: its p-values are too small where something was found."""
+    columns = (record.column for record in audit.warnings if record.category == ClusterWarning.__name__)
+    return next(columns, None) if audit.miscalibrated else None
+
+
+def describe_dependence(audit: Audit) -> str:
+    """Return why p-values are too small, if rows of the column of `unclustered_column` are not independent; else ""."""
+    column = unclustered_column(audit)
+    return "" if column is None else f"p-values are too small: rows with the same {shorten(column)} are not independent"
+
+
+def sampling_line(audit: Audit) -> str:
+    """Return the remark that rows are weighted by the shares of a sample and, if there are others, how both combine."""
+    assert audit.sampling is not None
+    line = f"the rows are a sample, {audit.sampling}: each is weighted by 1 / the share of its outcome"
+    if audit.schema.weight is None:
+        return line
+    return f"{line}, times its weight ({shorten(audit.schema.weight)}), which must not contain that share"
 
 
 def cluster_lines(audit: Audit) -> list[str]:

@@ -23,6 +23,7 @@ from trueup.cluster.partitions import PartitionedTable, open_partitions, require
 from trueup.data.clusters import warn_of_shared_features
 from trueup.data.columns import as_tuple, engine_of
 from trueup.data.frame import NO_PREDICTION, read, read_like
+from trueup.data.sampling import reject_sampling
 from trueup.data.table import remember_cross_fitted
 from trueup.data.values import SUM_TOLERANCE
 from trueup.errors import ArgumentError, ColumnError, NotFittedError
@@ -71,7 +72,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     threads: int | None = None
     engine: str = "auto"
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, cluster: Any = None) -> Calibrator:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, cluster: Any = None, sampling: Any = None
+    ) -> Calibrator:
         """Fit the correction.
 
         Parameters
@@ -87,6 +90,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         cluster : array or column name, optional
             Identifies rows that belong together, such as the rows of one customer: held-out rows are whole clusters, and
             standard errors of the gain are those of independent clusters. It is not a feature.
+        sampling : mapping, optional
+            Shares of the rows with outcome 1 and 0 that were kept in ``X``, ``{"negative": 0.1}``: as in `trueup.audit`,
+            weights are divided by them, and the corrected scores are those of the rows before the sampling.
 
         Returns
         -------
@@ -103,10 +109,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             "exclude": self.exclude, "logits": self.logits,
         }  # fmt: skip
         if self._check_engine(X) is None:
-            self.fit_table(read(X, cluster=cluster, check_columns=True, **roles))
+            self.fit_table(read(X, cluster=cluster, sampling=sampling, check_columns=True, **roles))
             outcome = np.asarray(y)
             self._outcome_kind = outcome.dtype.kind if outcome.ndim else "O"  # of a column by name, classes are texts
             return self
+        reject_sampling(sampling)
         with open_partitions(X, cluster=cluster, **roles) as partitions:
             self._fit_partitioned(partitions)
         return self
@@ -127,7 +134,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def _set_model(self, table: Table, result: FitResult, rows: int) -> None:
         """Set the fitted attributes from ``result``; ``table`` has the ``rows`` training rows, or a sample of them."""
         today = dt.datetime.now(dt.UTC).date().isoformat()
-        about = FitRecord(type(self).__name__, self._json_parameters(), rows, today, version("trueup"))
+        parameters = self._json_parameters()
+        if table.sampling is not None:
+            parameters["fit"] = {"sampling": table.sampling._asdict()}
+        about = FitRecord(type(self).__name__, parameters, rows, today, version("trueup"))
         fitted, after = result.map, result.after
         if after is None and fitted.changes:
             after = fitted.apply_table(table, Workers(self.threads))

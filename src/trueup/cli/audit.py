@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trueup.audits.audit import MAX_CELLS, audit, count_soft, warn_of_soft_outcomes
+from trueup.audits.audit import MAX_CELLS, audit, warn_of_soft_outcomes
 from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE, Tolerance
 from trueup.audits.result import Audit, Source
 from trueup.audits.text import findings_table, has_large_untested, notes, number, score_lines, shorten
 from trueup.cli import console, io
-from trueup.cli.next_steps import after_audit, fit_words, option_words
+from trueup.cli.next_steps import after_audit, cluster_words, fit_words, option_words
 from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
 from trueup.data.columns import open_mapping
 from trueup.data.scan import find_files
@@ -117,7 +117,11 @@ def run(arguments: argparse.Namespace) -> int:
         if any(export.kind != "csv" for export in exports):  # a CSV of segments does not contain the source
             progress.start("digest of the files")
             words = [] if audits.other is not None else fit_words(arguments, [Path(file).name for file in arguments.files])
-            source = replace(find_source(arguments, progress, words), training_rows=audits.on_training_rows)
+            again = cluster_words(audits.audit, arguments)
+            source = replace(
+                find_source(arguments, progress, words), training_rows=audits.on_training_rows,
+                again=shareable_command(again) if again else "",
+            )  # fmt: skip
             progress.note(*(f"file {name}: {size:,} bytes, SHA-256 {digest}" for name, size, digest in source.files))
             other = None if audits.other is None else replace(audits.other, source=source)
             audits = audits._replace(audit=replace(audits.audit, source=source), other=other)
@@ -178,7 +182,7 @@ def _audit(
         alpha=arguments.alpha, adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed,
         threads=arguments.threads, max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells,
         family=arguments.family, variance_power=arguments.variance_power, tolerance=arguments.tolerance,
-        progress=progress.step, sampling=io.parse_sampling(arguments.sampling),
+        progress=progress.step,
     )  # fmt: skip
     second, hard, on_training_rows = None, False, False
     exposure = rows.find_optional(arguments.exposure, "exposure")
@@ -201,7 +205,7 @@ def _audit(
         table = make_table(prediction)
         progress.note(*table_notes(arguments, table))
         if arguments.task == "auto":
-            warn_of_soft_outcomes(count_soft(table), len(table), table.schema.outcome)
+            table = warn_of_soft_outcomes(table)
         progress.start("auditing")
         first = run_audit(table)
         progress.note(*audit_notes(first))

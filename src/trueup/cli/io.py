@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.cli import console
+from trueup.cli.parser import PRIOR
 from trueup.data.bins import DEFAULT_BINS
 from trueup.data.chunks import add_columns, format_to_write
 from trueup.data.columns import ColumnSource, RawColumn, open_mapping
 from trueup.data.frame import read
+from trueup.data.sampling import reject_sampling
 from trueup.data.scan import FORMATS, Scan, find_files, scan
 from trueup.data.sql import column_names, quote, read_files
 from trueup.data.table import HELD_OUT_SUFFIX
@@ -88,7 +90,14 @@ class InputRows:
             "task": arguments.task,
             "unlabelled": arguments.unlabelled,
             "classes": None if arguments.classes is None else split_names(arguments.classes),
+            **self._find_sampling(),
         }
+
+    def _find_sampling(self) -> dict[str, Any]:
+        """Return the shares of --sampling, if these rows are a sample: for --method prior those of the score are."""
+        text = getattr(self._arguments, "sampling", None)
+        is_prior = getattr(self._arguments, "method", None) == PRIOR
+        return {} if text is None or is_prior else {"sampling": parse_sampling(text)}
 
     def read(
         self, names: Sequence[str | None] | None, text: list[str], outcome: str | None = None, *, identifiers: bool = False
@@ -139,6 +148,7 @@ class InputRows:
         arguments, roles = self._arguments, self._find_roles(features, role)
         exposure = self.find_optional(getattr(arguments, "exposure", None), "exposure")
         taken = [roles["outcome"], roles["weight"], roles["cluster"], exposure, *predictions]
+        reject_sampling(roles.pop("sampling", None))
         segments = _columns_without_role(self.columns, taken) if roles["by"] is None else roles["by"]
         roles["categorical"] = [name for name in roles["categorical"] if name in segments]
         if exposure or getattr(arguments, "against", None):  # other predictions and weights form no segments

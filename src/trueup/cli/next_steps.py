@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from trueup.audits.result import Audit
     from trueup.calibrators.model import Model
     from trueup.cli.audit import Export, ScoreAudits
     from trueup.decisions.evaluate import RuleEvaluation
 
 OPTION_NAMES = {"random_state": "seed", "name": "as"}  # parameters whose option has another name
-COMMA_LISTS = {"against", "by", "categorical", "classes", "features", "prediction"}
+COMMA_LISTS = {"against", "by", "categorical", "classes", "exclude", "features", "prediction"}
 DEFAULTS = (("task", "auto"), ("unlabelled", "error"), ("level", 0.9), ("target", "rows"))
-ROLES = ("outcome", "positive", "prediction", "classes", "weight", "cluster", "task", "unlabelled")
+ROLES = ("outcome", "positive", "prediction", "classes", "weight", "sampling", "cluster", "task", "unlabelled")
 DECISION_SETTINGS = (
     "cost_fn", "cost_fp", "cost_tp", "cost_tn", "action", "capacity", "fixed_cost", "weight", "by", "depth", "bins",
     "categorical", "level", "target", "cluster",
@@ -63,14 +65,18 @@ def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, 
 def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
     """Suggest the commands that write a page and, if errors are material, fit a correction."""
     from trueup.audits.materiality import NOT_DETECTED  # other commands need no audits
-    from trueup.audits.text import has_large_untested
+    from trueup.audits.result import Source
+    from trueup.audits.text import has_large_untested, unclustered_column
+    from trueup.reports.summary import next_step
 
+    if unclustered_column(audits.audit) is not None:  # other steps would follow from p-values that do not hold
+        words = cluster_words(audits.audit, arguments)
+        lines = [f"  {shlex.join(['trueup', *words])}"] if words else []
+        return [_next_sentence(next_step(replace(audits.audit, source=Source((), ""))).steps), *lines]
     lines = []
     if not any(export.kind == "page" for export in exports):
         # The same command with a page: other settings would give another verdict.
-        end = arguments.words.index("--") if "--" in arguments.words else len(arguments.words)
-        again = [word for word in arguments.words[:end] if word not in ("--verbose", "--debug")]
-        lines.append(f"  {shlex.join(['trueup', *again, '-o', 'report.html', *arguments.words[end:]])}")
+        lines.append(f"  {shlex.join(['trueup', *_repeated_words(arguments, '-o', 'report.html')])}")
     if audits.other is not None:
         return _after_comparison(audits, arguments, lines)
     fit = f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}"
@@ -78,10 +84,28 @@ def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Seq
         return ["next:", *lines, fit]
     if audits.audit.state == NOT_DETECTED and not has_large_untested(audits.audit):
         return ["next:", *lines] if lines else []
-    from trueup.reports.summary import next_step
-
     step = next_step(audits.audit)
     return [_next_sentence(step.steps), *lines, *([fit] if step.code else [])]
+
+
+def _repeated_words(arguments: argparse.Namespace, *more: str) -> list[str]:
+    """Return the words of a command as typed, with ``more`` options."""
+    end = arguments.words.index("--") if "--" in arguments.words else len(arguments.words)
+    again = [word for word in arguments.words[:end] if word not in ("--verbose", "--debug")]
+    return [*again, *more, *arguments.words[end:]]
+
+
+def cluster_words(audit: Audit, arguments: argparse.Namespace) -> list[str]:
+    """Return the words that repeat an audit of rows that are not independent with their clusters; none if not needed.
+
+    None either if the column of the clusters was named to form segments: it cannot do both.
+    """
+    from trueup.audits.text import unclustered_column
+
+    column = unclustered_column(audit)
+    if column is None or (arguments.by is not None and any(one.name == column for one in audit.schema.features)):
+        return []
+    return _repeated_words(arguments, *option_words("cluster", column))
 
 
 def _next_sentence(steps: Sequence[str]) -> str:
@@ -89,11 +113,16 @@ def _next_sentence(steps: Sequence[str]) -> str:
 
 
 def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
-    """Return the words of a command that fits a correction with the roles and columns of an audit."""
+    """Return the words of a command that fits a correction with the roles and columns of an audit.
+
+    By default the features are all other columns: those that were no segments of the audit either are excluded by name.
+    """
     settings = _as_given(arguments, ("sql", *ROLES)) | {"features": arguments.by}
-    return command_words(
-        "fit", *files, **settings, **_as_given(arguments, ("categorical", "memory")), output="model.trueup"
-    )
+    if arguments.by is None:
+        roles = [*(arguments.against or ()), *([arguments.exposure] if arguments.exposure else [])]
+        settings["exclude"] = roles or None
+    more = _as_given(arguments, ("categorical", "memory", "spill"))
+    return command_words("fit", *files, **settings, **more, output="model.trueup")
 
 
 def _after_comparison(audits: ScoreAudits, arguments: argparse.Namespace, page: list[str]) -> list[str]:

@@ -312,6 +312,7 @@ examples:
   trueup fit may.csv --outcome y --prediction p --validation june.csv -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --held-out held.csv -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method lore --features x1,x2,x3 -o model.trueup
+  trueup fit sample.csv --outcome y --prediction p --sampling 1,0.1 -o model.trueup
   trueup fit scores.csv --prediction p --method prior --sampling 1,0.1 -o model.trueup
   trueup fit new.csv --prediction p --method prior --prevalence estimate --labelled old.csv --outcome y -o model.trueup
 """,
@@ -324,6 +325,8 @@ examples:
             "columns": (
                 Use("--outcome", "0/1, a probability, a number, or a class; optional for prior", needed=True), PREDICTION,
                 "--positive", "--classes", "--weight",
+                Use("--sampling", "the fit weights rows by 1 / these shares, also those of --validation; for prior, the "
+                    "shares of the rows that the score was fitted on"),
                 Use("--cluster", "held-out rows are whole clusters"), "--task", "--unlabelled", "--features",
                 "--exclude", "--categorical",
             ),
@@ -332,7 +335,7 @@ examples:
                 Use("--by", "one curve of the score per group, shrunk towards the pooled curve; with lore, rows of the "
                     "same group are the similar rows"),
                 "--cross-validate", Use("--depth", "here a tree or a patch"), "--monotone",
-                Use("--sampling", "the score was fitted on (prior)"), "--prevalence", "--reference-prevalence", "--seed",
+                "--prevalence", "--reference-prevalence", "--seed",
             ),
             "output": (
                 Use("--output", "the model, such as model.trueup", needed=True), "--held-out", "--keep-evidence", "--json",
@@ -454,6 +457,12 @@ RELATIONS = {
         ("spill", "needs", "memory", MEMORY_HINT),
         ("held_out", "excludes", "memory", "pass validation rows with --validation, and score them with trueup predict"),
         ("keep_evidence", "excludes", "memory", "held-out rows are kept of fits in memory only"),
+        (
+            "held_out",
+            "excludes",
+            "sampling",
+            "use --keep-evidence: decide --labelled MODEL then has the weights of the rows",
+        ),
         ("held_out", "excludes", "validation", "score that file with trueup predict: the model was not fitted on its rows"),
     ],
     "decide": [

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.files import ScanPartitions
+    from trueup.errors import WarningRecord
 
 T = TypeVar("T")
 Add = Callable[[T, T], T]
@@ -191,6 +192,7 @@ class FramePartitions:
     frame: ClusterFrame
     reader: PartitionReader
     profile: TableProfile
+    warnings: tuple[WarningRecord, ...] = ()  # that were issued when the rows were opened
 
     @property
     def discrete_outcomes(self) -> bool:

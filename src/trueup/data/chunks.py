@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup.errors import WarningRecord
 
     MakeColumns = Callable[[dict[str, Any]], Mapping[str, AnyArray]]
 
@@ -238,6 +239,7 @@ class ScanReader(ChunkReader):
     roles: Roles
     schema: Schema = NO_SCHEMA
     left_out: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[WarningRecord, ...] = ()
     kinds: dict[str, str] = field(default_factory=dict)  # NumPy's, of values: floats may be NaN, missing as well
 
     @property
@@ -376,7 +378,7 @@ def open_scan(
         values = {name: sql for name, sql in reader.values.items() if name not in more}
         reader = _describe(replace(reader, values=values))
         if check and roles.outcome in reader.values and roles.prediction[0] in reader.values:
-            _check_identifiers(reader, others)
+            reader = replace(reader, warnings=tuple(_check_identifiers(reader, others)))
         yield reader
 
 
@@ -410,7 +412,7 @@ def _describe(reader: ReaderT) -> ReaderT:
     return replace(reader, texts=texts, vocabularies=vocabularies, schema=schema, left_out=left_out)
 
 
-def _check_identifiers(reader: ScanReader, others: Mapping[str, str]) -> None:
+def _check_identifiers(reader: ScanReader, others: Mapping[str, str]) -> list[WarningRecord]:
     """Warn of rows that belong together, by columns named like identifiers and by texts of at least 100 levels."""
     columns = dict(others)
     for feature in reader.schema.features:
@@ -420,7 +422,7 @@ def _check_identifiers(reader: ScanReader, others: Mapping[str, str]) -> None:
         elif feature.kind == "numeric" and is_named:
             columns[feature.name] = reader.values[feature.name]
     samples = ((name, reader.sample_identifier(sql)) for name, sql in columns.items())
-    warn_of_sampled_identifiers(samples, stacklevel=6)
+    return warn_of_sampled_identifiers(samples, stacklevel=6)
 
 
 def _hash_identifiers(reader: ReaderT, name: str) -> ReaderT:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from trueup.data.columns import MAX_EXACT
 from trueup.data.folds import hash_numbers, hash_texts
-from trueup.errors import ClusterWarning, DataError, TrueupError
+from trueup.errors import ClusterWarning, DataError, TrueupError, WarningRecord, warn
 from trueup.kernels.sorting import digitize
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def cluster_keys(raw: RawColumn, name: str, describe: Callable[[BoolArray], str]
     return keys
 
 
-def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> None:
+def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> list[WarningRecord]:
     """Warn, once, if rows with the same value of a column have correlated residuals: they are not independent.
 
     Features are examined, and other columns whose names look like identifiers. A column qualifies if it has at least 100
@@ -71,9 +70,10 @@ def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> None:
     taken = {*table.columns, *table.left_out, *table.schema.prediction, table.schema.outcome, table.schema.weight}
     others = _read_others(source, [key for key in names if source.label(key) not in taken], table)
     columns: Mapping[str, AnyArray] = {**others, **features}
-    if columns:
-        residuals = _standardise(table.y, table.prediction)
-        _warn((_find_dependence(name, column, residuals) for name, column in columns.items()), stacklevel=5)
+    if not columns:
+        return []
+    residuals = _standardise(table.y, table.prediction)
+    return _warn((_find_dependence(name, column, residuals) for name, column in columns.items()), stacklevel=5)
 
 
 def warn_of_shared_features(table: Table, stacklevel: int) -> None:
@@ -90,11 +90,12 @@ def warn_of_shared_features(table: Table, stacklevel: int) -> None:
     design = _design_effect(correlation, counts)
     if correlation < MIN_SHARED_CORRELATION or sigmas < MIN_SIGMAS or design < MIN_DESIGN_EFFECT:
         return
-    warnings.warn(
+    warn(
+        ClusterWarning,
         f"{shared:,} rows share all features and the score with other rows, and their residuals are alike (correlation "
         f"{min(correlation, 1.0):.2g}): if they are copies, or rows of one customer, the gain on held-out rows says little "
-        'about new customers\nhint: pass cluster="..." (--cluster on the command line), the column that identifies them',
-        ClusterWarning,
+        "about new customers",
+        'pass cluster="..." (--cluster on the command line), the column that identifies them',
         stacklevel=stacklevel,
     )
 
@@ -108,7 +109,7 @@ class IdentifierSample(NamedTuple):
     every: int = 1
 
 
-def warn_of_sampled_identifiers(samples: Iterable[tuple[str, IdentifierSample]], stacklevel: int) -> None:
+def warn_of_sampled_identifiers(samples: Iterable[tuple[str, IdentifierSample]], stacklevel: int) -> list[WarningRecord]:
     """Warn, once, as `warn_of_repeated_identifiers` does, of columns of files, given samples of their rows."""
     found = []
     for name, sample in samples:
@@ -116,7 +117,7 @@ def warn_of_sampled_identifiers(samples: Iterable[tuple[str, IdentifierSample]],
         values, y, p = (column[known] for column in sample[:3])
         if len(values):
             found.append(_find_dependence(name, values, _standardise(y, p), sample.every))
-    _warn(found, stacklevel=stacklevel + 1)
+    return _warn(found, stacklevel=stacklevel + 1)
 
 
 class Dependence(NamedTuple):
@@ -147,17 +148,20 @@ def _design_effect(correlation: float, counts: AnyArray) -> float:
     return float(1 + correlation * (counts * (counts - 1.0)).sum() / counts.sum())
 
 
-def _warn(found: Iterable[Dependence | None], stacklevel: int) -> None:
-    """Warn of the column with the largest design effect, if any."""
+def _warn(found: Iterable[Dependence | None], stacklevel: int) -> list[WarningRecord]:
+    """Warn of the column with the largest design effect, if any; return the warning."""
     worst = max((one for one in found if one is not None), default=None)
-    if worst is not None:
-        warnings.warn(
-            f"rows with the same {worst.name!r} are not independent (correlation of residuals {worst.correlation:.2g}): "
-            f"they carry the information of 1/{worst.design:.2g} as many rows, and p-values are too small\n"
-            f'hint: pass cluster="{worst.name}" (--cluster on the command line)',
-            ClusterWarning,
-            stacklevel=stacklevel,
-        )
+    if worst is None:
+        return []
+    record = warn(
+        ClusterWarning,
+        f"rows with the same {worst.name!r} are not independent (correlation of residuals {worst.correlation:.2g}): "
+        f"they carry the information of 1/{worst.design:.2g} as many rows, and p-values are too small",
+        f'pass cluster="{worst.name}" (--cluster on the command line)',
+        column=worst.name,
+        stacklevel=stacklevel,
+    )
+    return [record]
 
 
 def within_correlation(residuals: FloatArray, codes: AnyArray, count: int) -> tuple[float, float]:

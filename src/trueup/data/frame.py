@@ -29,6 +29,7 @@ from trueup.data.columns import (
     untyped_if_missing,
 )
 from trueup.data.leakage import warn_of_leakage
+from trueup.data.sampling import weight_by_sampling
 from trueup.data.table import HELD_OUT_SUFFIX, Feature, Schema, Table
 from trueup.data.values import (
     HARD_SCORES,
@@ -54,6 +55,8 @@ from trueup.errors import (
     IdentifierWarning,
     OneClassWarning,
     UnseenWarning,
+    WarningRecord,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -167,8 +170,12 @@ class RowSummary:
             total.pairs = {name: pairs for name, pairs in both.items() if total._one_to_one(pairs)}
         return total
 
-    def check(self, schema: Schema) -> None:
-        """Raise if no rows are left or a feature restates the outcome; warn of scores 0 and 1 only, or of one outcome."""
+    def check(self, schema: Schema) -> list[WarningRecord]:
+        """Raise if no rows are left or a feature restates the outcome; warn of scores 0 and 1 only, or of one outcome.
+
+        Return the warnings.
+        """
+        records = []
         check_rows_left(self.rows, self.unlabelled, self.weightless)
         copies = [
             feature.name
@@ -180,20 +187,15 @@ class RowSummary:
             subject = f"column {copies[0]!r} is" if len(copies) == 1 else f"columns {', '.join(map(repr, copies))} are"
             raise ColumnError(f"{subject} identical to the outcome", hint="leave it out: it is what is to be predicted")
         if self.hard == HARD_SCORES and schema.prediction and schema.task == "binary" and self.rows >= MIN_ROWS:
-            warnings.warn(
-                f"every prediction in column {schema.prediction[0]!r} is 0 or 1\n"
-                "hint: pass probabilities rather than labels; are outcome and prediction swapped?",
-                HardPredictionWarning,
-                stacklevel=4,
-            )
+            message = f"every prediction in column {schema.prediction[0]!r} is 0 or 1"
+            hint = "pass probabilities rather than labels; are outcome and prediction swapped?"
+            records.append(warn(HardPredictionWarning, message, hint, column=schema.prediction[0], stacklevel=4))
         is_probability = schema.task == "binary" and 0 < self.lowest < 1  # and none of the classes
         if schema.task != "regression" and self.lowest == self.highest and not is_probability:
-            warnings.warn(
-                f"every outcome in column {schema.outcome!r} is {self.lowest:g} ({self.rows:,} rows): only one kind of "
-                "error can show",
-                OneClassWarning,
-                stacklevel=4,
-            )
+            message = f"every outcome in column {schema.outcome!r} is {self.lowest:g} ({self.rows:,} rows)"
+            more = "only one kind of error can show"
+            records.append(warn(OneClassWarning, f"{message}: {more}", column=schema.outcome, stacklevel=4))
+        return records
 
 
 def _union(one: frozenset[float] | None, other: frozenset[float] | None) -> frozenset[float] | None:
@@ -217,14 +219,16 @@ def read(
     schema: Schema | None = None,
     position: RowPosition | None = None,
     logits: bool = False,
+    sampling: Any = None,
 ) -> Table:
     """Read a frame, a dict of arrays or a NumPy array into a Table, and validate everything.
 
     Roles are column names (positions in an array, whose default prediction is column 0) or arrays of values. Several
     prediction columns are the probabilities of ``classes``, or their ``logits``; NO_PREDICTION stands for none. By default
     the features are all columns without a role; ``categorical`` names numbers to be read as categories. ``cluster``
-    identifies rows that belong together; columns in ``exclude`` are never features, only reported; ``check_columns`` warns
-    of a column of clusters if no cluster is given, and of columns that may leak the outcome. With a ``schema``, its
+    identifies rows that belong together; columns in ``exclude`` are never features, only reported; ``sampling`` has the
+    shares of the rows with outcome 1 and 0 that were kept, by which weights are divided; ``check_columns`` warns of a
+    column of clusters if no cluster is given, and of columns that may leak the outcome. With a ``schema``, its
     vocabularies are used, and other levels are missing. A ``position`` means that these are only some of all rows:
     messages count rows from there, and what only all rows can show is left to `RowSummary.check`.
     """
@@ -262,14 +266,18 @@ def read(
         y, w = (None if array is None else array[keep] for array in (y, w))
         clusters = None if clusters is None else clusters[keep]
     own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), names, c_name, bool(logits))
-    table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out, clusters, excluded)
-    if position is None:
-        RowSummary().include(table).check(own_schema)
+    given = {"outcome": y_raw, "weight": w_raw, "cluster": c_raw}
+    by_key = {"outcome": y_key, "weight": w_key, "cluster": c_key}
+    arrays = {role for role, raw in given.items() if raw is not None and by_key[role] is None}
+    arrays |= set() if keys or prediction is NO_PREDICTION else {"prediction"}
+    table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out, clusters, excluded, arrays=frozenset(arrays))
+    records = [] if position is not None else RowSummary().include(table).check(own_schema)
     if check_columns and y is not None:
-        warn_of_leakage(table, default_features=features is None)
+        records += warn_of_leakage(table, default_features=features is None)
     if check_columns and cluster is None and y is not None and resolved_task != "multiclass" and labels:
-        warn_of_repeated_identifiers(table, source)
-    return table
+        records += warn_of_repeated_identifiers(table, source)
+    table = replace(table, warnings=tuple(records)) if records else table
+    return table if sampling is None else weight_by_sampling(table, sampling)
 
 
 def read_labelled(

@@ -6,13 +6,12 @@ Both are decided on a random sample of rows, at most 500 of each outcome if outc
 from __future__ import annotations
 
 import math
-import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.errors import LeakageWarning, ScoreColumnWarning
+from trueup.errors import LeakageWarning, ScoreColumnWarning, WarningRecord, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +36,10 @@ MAX_CLASSES = 50  # that are examined
 MAX_NAMED = 6  # columns in a message
 
 
-def warn_of_leakage(table: Table, *, default_features: bool, stacklevel: int = 4) -> None:
+def warn_of_leakage(table: Table, *, default_features: bool, stacklevel: int = 4) -> list[WarningRecord]:
     """Warn of features that predict the outcome almost perfectly; if features were not named, also of other scores.
+
+    Return the warnings.
 
     A feature may leak if its AUC for some outcome is at least 0.99, and either 1 - AUC is below half that of the
     prediction, or it has no more values than the outcome: a copy with errors, from which the prediction may have been
@@ -50,7 +51,8 @@ def warn_of_leakage(table: Table, *, default_features: bool, stacklevel: int = 4
     least 0.1 and three quarters of that of the prediction, half of it with a rank correlation of at least 0.8.
     """
     if not table.schema.features or not len(table):
-        return
+        return []
+    records = []
     sample = _Sample(table)
     leaks: dict[str, tuple[float, float]] = {}
     scores: list[str] = []
@@ -68,23 +70,30 @@ def warn_of_leakage(table: Table, *, default_features: bool, stacklevel: int = 4
         compared = f"; the prediction has {min(bases):.2f}" if table.schema.prediction else ""
         named = _list_names([f"{name!r} ({measure} {_round(auc)})" for name, (auc, _) in leaks.items()])
         subject = f"column {named} predicts" if len(leaks) == 1 else f"columns {named} predict"
-        warnings.warn(
-            f"{subject} the outcome almost perfectly{compared}\n"
-            f"hint: if known only after the outcome, or computed from it, leave it out: {naming}",
-            LeakageWarning,
-            stacklevel=stacklevel,
+        records.append(
+            warn(
+                LeakageWarning,
+                f"{subject} the outcome almost perfectly{compared}",
+                f"if known only after the outcome, or computed from it, leave it out: {naming}",
+                column=next(iter(leaks)) if len(leaks) == 1 else None,
+                stacklevel=stacklevel,
+            )
         )
     if scores:
         named = _list_names([repr(name) for name in scores])
         subject = (
             f"column {named} looks like another score" if len(scores) == 1 else f"columns {named} look like other scores"
         )
-        warnings.warn(
-            f"{subject} of the same outcome, and {'is' if len(scores) == 1 else 'are'} used as any other column\n"
-            f"hint: if that is not intended, {naming}",
-            ScoreColumnWarning,
-            stacklevel=stacklevel,
+        records.append(
+            warn(
+                ScoreColumnWarning,
+                f"{subject} of the same outcome, and {'is' if len(scores) == 1 else 'are'} used as any other column",
+                f"if that is not intended, {naming}",
+                column=scores[0] if len(scores) == 1 else None,
+                stacklevel=stacklevel,
+            )
         )
+    return records
 
 
 def _list_names(names: Sequence[str]) -> str:

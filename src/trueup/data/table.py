@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
+    from trueup.data.sampling import Sampling
+    from trueup.errors import WarningRecord
 
 HELD_OUT_SUFFIX = "_held_out"  # of a column that marks the column before the suffix as held-out scores of a cross-fit
 Kind = Literal["categorical", "numeric", "date"]
@@ -78,6 +80,9 @@ class Table:
     left_out: Mapping[str, str] = field(default_factory=dict)  # columns left out of the features, and why
     cluster: UInt64Array | None = None  # a hash of the identifier of the cluster, the same in every partition
     excluded: Mapping[Feature, AnyArray] = field(default_factory=dict)  # columns that no fit may use: reported only
+    sampling: Sampling | None = None  # shares of the rows that were kept, by which the weights are divided
+    arrays: frozenset[str] = frozenset()  # the roles that were passed as values; their names are no columns
+    warnings: tuple[WarningRecord, ...] = ()  # that were issued when the rows were read
 
     def __post_init__(self) -> None:
         lengths = {len(column) for column in (*self.columns.values(), *self._optional) if column is not None}

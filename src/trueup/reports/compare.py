@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits.materiality import DETECTED, MATERIAL
-from trueup.audits.text import describe_scores, format_share, number, shorten, signed_count
+from trueup.audits.text import describe_scores, format_share, number, shorten, signed_count, unclustered_column
 from trueup.calibrators.model import Model
 from trueup.calibrators.patches.map import PatchMap
 from trueup.errors import ArgumentError
@@ -78,6 +78,8 @@ def compared_step(
     """Recommend steps after several audits of the same rows: use the last score, keep the first, or fit again."""
     (_, before), *_, (name, after) = audits.items()
     rows, same = vocabulary.rows, same_rows(before, after)
+    if unclustered_column(after) is not None:
+        return next_step(after, vocabulary)
     if same and training_rows:
         return NextStep(
             (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import FloatArray
-    from trueup.audits.result import Audit, Finding
+    from trueup.audits.result import Audit, AuditSettings, Finding
     from trueup.audits.summary import AuditSummary
     from trueup.metrics.reliability import ReliabilityCurve
 
@@ -401,7 +401,7 @@ def plot_path(audit: Audit, vocabulary: Vocabulary) -> dict[str, Any] | None:
     if overall.testable and not math.isnan(overall.p_adjusted):
         p = "< 1e-16" if overall.p_adjusted < 1e-16 else f"= {number(overall.p_adjusted, 2)}"
         caption += f", adjusted p {p}"
-    unit = vocabulary.rows if audit.schema.weight is None else "weight"
+    unit = "weight" if audit.weighted else vocabulary.rows
     return {
         "frame": frame,
         "line": frame.points(share, value),
@@ -571,7 +571,9 @@ def audit_settings(audit: Audit, vocabulary: Vocabulary) -> tuple[tuple[str, str
         ("prediction", listed(schema.prediction)),
         ("classes", listed(schema.classes, "")),
         ("weight", shorten(schema.weight or "none", 60)),
+        ("sampling", "" if audit.sampling is None else str(audit.sampling)),
         ("cluster", shorten(schema.cluster or "", 60)),
+        ("family", _family_text(settings)),
         (f"columns that form {vocabulary.segments}", listed(feature.name for feature in schema.features)),
         ("categorical columns", listed(categorical)),
         (f"maximum columns per {vocabulary.segment}", str(settings.depth)),
@@ -584,6 +586,11 @@ def audit_settings(audit: Audit, vocabulary: Vocabulary) -> tuple[tuple[str, str
         (f"maximum number of {vocabulary.segments}", f"{settings.max_cells:,}"),
     ]
     return tuple((label, value) for label, value in items if value)
+
+
+def _family_text(settings: AuditSettings) -> str:
+    power = "" if settings.variance_power is None else f", variance power {settings.variance_power:g}"
+    return f"{settings.family}{power}" if settings.family else ""
 
 
 # Segments
@@ -604,7 +611,7 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
         Column(vocabulary.segment, lambda f: text_cell(f.segment, rows=len(findings)), kind="name"),
         state,
         Column(vocabulary.rows, lambda f: count_cell(f.n)),
-        *([weight] if audit.schema.weight is not None else []),
+        *([weight] if audit.weighted else []),
         Column(vocabulary.observed, lambda f: number_cell(f.observed), "mean outcome"),
         Column(vocabulary.expected, lambda f: number_cell(f.expected), "mean prediction"),
         *ratio,

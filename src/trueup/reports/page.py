@@ -384,18 +384,23 @@ def json_lines(results: Results, profile: str = "general", fix: Any = None, **op
 
     ``options`` are those of `build_sections`, for the last audit.
     """
-    audits = list(name_audits(results).values())
+    named, vocabulary = name_audits(results), load_profile(profile).vocabulary
+    audits = list(named.values())
+    source = audits[-1].source
+    training_rows = source is not None and source.training_rows
     yield from _audit_json(audits[-1], profile, **options)
     for other in audits[:-1]:
         yield ',\n"against": '
         yield from _audit_json(other, profile)
         yield "}"
     if fix is not None:
-        source = audits[-1].source
-        training_rows = source is not None and source.training_rows
-        sections = compare.fix_sections(fix, audits, load_profile(profile).vocabulary, training_rows=training_rows)
+        sections = compare.fix_sections(fix, audits, vocabulary, training_rows=training_rows)
         yield f',\n"fix": {json.dumps([section_dict(section) for section in sections], allow_nan=False)}'
         yield f',\n"training_rows": {json.dumps(training_rows)}'
+    step = summary.next_step(audits[0], vocabulary)
+    if len(audits) > 1:
+        step = compare.compared_step(named, vocabulary, training_rows=training_rows)
+    yield f',\n"next": {json.dumps(step._asdict())}'
     yield "}\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +13,7 @@ import trueup
 from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE
 from trueup.audits.text import (
     ADJUSTMENTS,
+    describe_dependence,
     describe_scores,
     format_excess,
     format_share,
@@ -23,6 +25,7 @@ from trueup.audits.text import (
     shorten,
     signed_count,
     significance_level,
+    unclustered_column,
     varying_ranges,
 )
 from trueup.reports.model import (
@@ -41,7 +44,7 @@ from trueup.reports.model import (
     text_cell,
 )
 from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary, plural
-from trueup.reports.text import MAX_FILES, fit_code, format_shift, interval_text, summary_of
+from trueup.reports.text import MAX_FILES, cluster_code, fit_code, format_shift, interval_text, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -173,6 +176,8 @@ def lead(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]
         sentences.append(f"{count} not tested.")
     if audit.cross_fitted:
         sentences.append("This audit is nearly blind: the scores are held-out predictions of a cross-fit.")
+    if dependence := describe_dependence(audit):
+        sentences.append(f"{dependence[0].upper()}{dependence[1:]}.")
     return sentences
 
 
@@ -247,7 +252,7 @@ def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
         error = Figure(f"observed/expected, all {rows}", number(overall.ratio), interval if overall.testable else "")
     problems = problems_of(audit)
     if not problems:
-        weight = f"total weight {number(overall.weight)}" if audit.schema.weight is not None else ""
+        weight = f"total weight {number(overall.weight)}" if audit.weighted else ""
         tested = Figure(f"{vocabulary.segments} tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns")
         return Figure(rows, f"{audit.rows:,}", weight), tested, error
     findings = f"{audit.rejected:,} of {audit.tested:,} {vocabulary.segments}"
@@ -323,6 +328,8 @@ class NextStep(NamedTuple):
 def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> NextStep:
     """Recommend steps after one audit: fit a correction, state a tolerance, collect more rows, or nothing."""
     rows = vocabulary.rows
+    if (column := unclustered_column(audit)) is not None:
+        return _with_clusters(audit, column, vocabulary)
     if audit.untestable:
         return NextStep((f"Collect more {rows}: {audit.untestable}.",))
     if not audit.tested:
@@ -342,6 +349,17 @@ def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> Next
     return NextStep(("No correction is needed.", AUDIT_AGAIN))
 
 
+def _with_clusters(audit: Audit, column: str, vocabulary: Vocabulary) -> NextStep:
+    """Recommend to repeat an audit of rows that are not independent with their clusters, before anything else."""
+    name = shorten(column, MAX_NAME_LENGTH)
+    option = f"cluster={json.dumps(name, ensure_ascii=False)}" if audit.source is None else f"--cluster {name}"
+    features = any(feature.name == column for feature in audit.schema.features)
+    leave = ", and leave that column out of the segments" if features else ""
+    step = f"Audit again with {option}{leave}: {vocabulary.rows} with the same {name} are not independent."
+    code = cluster_code(audit, column) if audit.source is None else audit.source.again
+    return NextStep((step,), code if len(code) <= MAX_CODE_LENGTH else "")
+
+
 def _after_untested(audit: Audit, vocabulary: Vocabulary) -> NextStep:
     untested = largest_untested(audit)
     assert untested is not None
@@ -359,7 +377,7 @@ def _after_findings(audit: Audit, vocabulary: Vocabulary) -> NextStep:
     code = command or fit_code(audit)
     if len(code) > MAX_CODE_LENGTH:  # half of a list of columns would not run
         code = ""
-    fit = f"fit a correction on these {rows}, and audit the corrected scores on {rows} that were not used for the fit."
+    fit = f"{_before_fit(audit)}fit a correction on these {rows}, and audit the corrected scores on {rows} that were not used for the fit."
     if audit.state == MATERIAL:
         avoid = f"Do not rely on the scores in these {vocabulary.segments} until they are corrected."
         return NextStep((avoid, f"Correct the scores: {fit}"), code)
@@ -371,6 +389,15 @@ def _after_findings(audit: Audit, vocabulary: Vocabulary) -> NextStep:
         return NextStep((f"No correction is required for a tolerance of {tolerance_text(audit)}.", AUDIT_AGAIN))
     learn = f"Collect more {rows} to learn whether errors exceed {tolerance_text(audit)}."
     return NextStep((learn, f"To reduce them now, {fit}"), code)
+
+
+def _before_fit(audit: Audit) -> str:
+    """Return what the rows lack before the code of `fit_code` corrects all that was audited; empty if nothing."""
+    own = [shorten(labels[0], 60) for labels in audit.keys.labels[len(audit.schema.features) :]]
+    columns = [f"the scores (as {audit.schema.prediction[0]})"] if "prediction" in audit.arrays else []
+    columns += [f"the {'segment' if len(own) == 1 else 'segments'} {', '.join(own[:MAX_FOLDED])}"] if own else []
+    more = " (and so on)" if len(own) > MAX_FOLDED else ""
+    return f"make {' and '.join(columns)}{more} columns of these rows, " if columns else ""
 
 
 # Sign-off

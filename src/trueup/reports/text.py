@@ -7,12 +7,15 @@ import json
 import math
 import platform
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 import trueup
 from trueup.audits.text import is_possible_shift, notes, number, shorten
+from trueup.data.values import class_names
+from trueup.errors import DataError
 from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
     from trueup.audits.result import Audit
     from trueup.audits.summary import AuditSummary
-    from trueup.data.table import Feature
+    from trueup.data.table import Feature, Schema
 
 MAX_COLUMNS_IN_CALL = 60
 MAX_NAME_IN_SENTENCE = 60  # characters
@@ -119,7 +122,10 @@ def format_shift(audit: Audit, value: float) -> str:
 
 
 def fit_code(audit: Audit) -> str:
-    """Write the Python line that fits MCGrad with the roles and the columns of an audit."""
+    """Write the Python line that fits MCGrad with the roles and columns of an audit, and with all that changes its rows.
+
+    Roles that were passed as arrays are variables of their names: `outcome`, `weight`, `cluster`.
+    """
 
     def quote(name: str) -> str:
         return json.dumps(shorten(name, 200), ensure_ascii=False)
@@ -134,12 +140,34 @@ def fit_code(audit: Audit) -> str:
     codes = [feature.name for feature in schema.features if _has_numeric_levels(feature)]
     arguments += [f"categorical={listed(codes)}"] if codes else []
     arguments += ['task="regression"'] if schema.task == "regression" else []
-    # Without a list of features every other column is one, except roles that are passed by name.
-    role = "rows[{}]" if features else "{}"
-    fit = ["rows", role.format(quote(schema.outcome)) if schema.outcome else "outcome"]
-    fit += [f"sample_weight={role.format(quote(schema.weight))}"] if schema.weight else []
-    fit += [f"cluster={quote(schema.cluster)}"] if schema.cluster else []
+    arguments += [f"classes={listed(schema.classes)}"] if _needs_classes(schema) else []
+    arguments += ['unlabelled="drop"'] if audit.unlabelled else []
+
+    def role(name: str, column: str) -> str:
+        # Without a list of features every other column is one, except roles that are passed by name.
+        return name if name in audit.arrays else f"rows[{quote(column)}]" if features else quote(column)
+
+    fit = ["rows", role("outcome", schema.outcome) if schema.outcome else "outcome"]
+    fit += [f"sample_weight={role('weight', schema.weight)}"] if schema.weight else []
+    fit += [f"sampling={_sampling_code(audit)}"] if audit.sampling is not None else []
+    fit += [f"cluster={'cluster' if 'cluster' in audit.arrays else quote(schema.cluster)}"] if schema.cluster else []
     return f"trueup.MCGrad({', '.join(arguments)}).fit({', '.join(fit)})"
+
+
+def _needs_classes(schema: Schema) -> bool:
+    """Return whether the classes of the prediction columns cannot be told from the names of these columns."""
+    if not schema.classes:
+        return False
+    try:
+        return class_names(schema.classes, schema.prediction, None) != schema.classes
+    except DataError:
+        return True
+
+
+def _sampling_code(audit: Audit) -> str:
+    assert audit.sampling is not None
+    shares = (f'"{name}": {repr(share).removesuffix(".0")}' for name, share in audit.sampling._asdict().items())
+    return f"{{{', '.join(shares)}}}"
 
 
 def _has_numeric_levels(feature: Feature) -> bool:
@@ -147,17 +175,23 @@ def _has_numeric_levels(feature: Feature) -> bool:
     return feature.kind == "categorical" and all(NUMBER.fullmatch(level) for level in feature.levels)
 
 
+def cluster_code(audit: Audit, column: str) -> str:
+    """Write the Python call that repeats an audit with the clusters of a column."""
+    schema = replace(audit.schema, cluster=column)
+    return audit_code(replace(audit, schema=schema))
+
+
 def audit_code(audit: Audit) -> str:
     """Write the Python call that repeats an audit, except for the bins of columns, which an audit does not keep."""
     schema = audit.schema
-    names = [shorten(feature.name, 60) for feature in schema.features]
-    own_segments = [shorten(labels[0], 60) for labels in audit.keys.labels[len(names) :]]
+    own_segments = [shorten(labels[0], 60) for labels in audit.keys.labels[len(schema.features) :]]
+    names = [shorten(feature.name, 60) for feature in schema.features if feature.name != schema.cluster]
     prediction = schema.prediction[0] if len(schema.prediction) == 1 else list(schema.prediction[:MAX_COLUMNS_IN_CALL])
     arguments = ["data"]
-    arguments += [f"outcome={schema.outcome!r}"] if schema.outcome else []
-    arguments += [f"prediction={prediction!r}"]
-    arguments += [f"weight={schema.weight!r}"] if schema.weight else []
-    arguments += [f"cluster={schema.cluster!r}"] if schema.cluster else []
+    given = {"outcome": schema.outcome, "prediction": prediction, "weight": schema.weight, "cluster": schema.cluster}
+    named = {role: role if role in audit.arrays else repr(column) for role, column in given.items() if column}
+    arguments += [f"{role}={column}" for role, column in named.items()]
+    arguments += [f"sampling={_sampling_code(audit)}"] if audit.sampling is not None else []
     arguments += [f"by={names!r}"] if len(names) <= MAX_COLUMNS_IN_CALL else []
     if own_segments:
         listed = ", ".join(f"{name!r}: ..." for name in own_segments[:MAX_COLUMNS_IN_CALL])
@@ -165,6 +199,8 @@ def audit_code(audit: Audit) -> str:
     codes = [feature.name for feature in schema.features if _has_numeric_levels(feature)]
     arguments += [f"categorical={codes!r}"] if 0 < len(codes) <= MAX_COLUMNS_IN_CALL else []
     arguments += ["task='regression'"] if schema.task == "regression" else []
+    arguments += [f"classes={list(schema.classes)!r}"] if _needs_classes(schema) else []
+    arguments += ["unlabelled='drop'"] if audit.unlabelled else []
     parameters = inspect.signature(trueup.audit).parameters
     settings = {name: value for name, value in vars(audit.settings).items() if name != "draws" or value}
     if audit.settings.tolerance is not None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup._validate import check_fraction, check_number
+from trueup._validate import check_fraction
 from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.explain import Explanation
 from trueup.calibrators.prior.map import OddsMap, PrevalenceEstimate
 from trueup.calibrators.prior.prevalence import NewRows, estimate_prevalence, solve_factor
 from trueup.calibrators.stopping import EXPECTED, TRAINING_ROWS, History, task_loss
+from trueup.data.sampling import Sampling
 from trueup.errors import ArgumentError, DataError, ShiftWarning
 from trueup.metrics.inputs import Scored, validate_scores
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 ESTIMATE = "estimate"
-MIN_RATE = 1e-9
 MIXTURE_ALPHA = 0.001  # false alarm rate of the warning that scores do not look like those under label shift
 EXAMPLES = 'pass sampling={"negative": 0.1}, prevalence=0.03, or prevalence="estimate"'
 
@@ -154,9 +153,9 @@ class PriorCorrection(Calibrator):
             name = "labelled" if self.labelled is not None else "reference_prevalence"
             raise ArgumentError(f'{name} is for prevalence="estimate"', f"leave {name} out", parameter=name)
         if self.sampling is not None:
-            rates = _read_rates(self.sampling)
-            fitted = OddsMap(rates["negative"] / rates["positive"])
-            kept = ", ".join(f"{share:g} of the {name} rows" for name, share in rates.items() if share != 1)
+            sampling = Sampling.parse(self.sampling)
+            fitted = OddsMap(sampling.ratio)
+            kept = ", ".join(f"{share:g} of the {name} rows" for name, share in sampling._asdict().items() if share != 1)
             return fitted, f"undid a sample that kept {kept or 'all rows'}: {fitted.describe()}"
         if estimated:
             return self._estimate(table)
@@ -227,21 +226,6 @@ class PriorCorrection(Calibrator):
         if self.labelled is not None:  # a model file holds no data unless it is asked to
             parameters["labelled"] = f"{len(_read_labelled(self.labelled)[0].y):,} rows"
         return parameters
-
-
-def _read_rates(sampling: Any) -> dict[str, float]:
-    """Return the shares of positive and negative rows that were kept."""
-    given = dict(sampling) if isinstance(sampling, Mapping) else {}
-    if not given or set(given) - {"positive", "negative"}:
-        raise ArgumentError(
-            f"sampling must map positive, negative or both to the share of rows kept; got {sampling!r}",
-            hint='write it as sampling={"negative": 0.1}',
-            parameter="sampling",
-        )
-    rates = {"positive": 1.0, "negative": 1.0, **given}
-    for name, rate in rates.items():
-        check_number(f"sampling[{name!r}]", rate, MIN_RATE, 1)
-    return {name: float(rate) for name, rate in rates.items()}
 
 
 def _read_labelled(labelled: Any) -> tuple[Scored, IntArray | None]:

@@ -203,7 +203,7 @@ def draw_cumulative(result: Audit | Mapping[str, Audit], ax: Axes | None = None,
         ax.plot(path.share, path.value, label=name or "all rows", zorder=3, **style, **point_marker(path.share))
     ax.axhline(0.0, color=INK, linewidth=0.9, zorder=2)
     ax.set_xlim(0.0, 1.0)
-    weighted = any(audit.schema.weight is not None for audit in named.values())
+    weighted = any(audit.weighted for audit in named.values())
     x_label = f"share of {'weight' if weighted else 'rows'}, by score"
     return style_axes(ax, title, x_label, "cumulative outcome\nminus score", legend=True)
 

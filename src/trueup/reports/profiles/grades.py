@@ -61,7 +61,7 @@ def weight_name(audit: Audit) -> str | None:
     """Return the name of the weights of an audit, "sampling" for those of `sampling`; None if rows count equally."""
     if audit.schema.weight is not None:
         return audit.schema.weight
-    return None if math.isclose(audit.overall.weight, audit.overall.n) else "sampling"
+    return None if audit.sampling is None else "sampling"
 
 
 def check_exposure(audit: Audit, exposure: Any) -> None:

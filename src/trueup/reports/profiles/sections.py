@@ -253,7 +253,7 @@ def net_benefit(audit: Audit) -> NetBenefit:
 
 def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
     """Plot the decision curve and tabulate it at some thresholds."""
-    benefit, weighted = net_benefit(audit), audit.schema.weight is not None
+    benefit, weighted = net_benefit(audit), audit.weighted
     enough = benefit.threshold[benefit.share >= MIN_TREATED_SHARE]
     end = plan.parameters.get("max_threshold") or max(float(enough[-1]) if len(enough) else 0.0, MIN_CURVE_END)
     thresholds = plan.parameters.get("thresholds", DEFAULT_THRESHOLDS)
