@@ -198,8 +198,11 @@ def test_a_planted_error_is_found_in_a_sample_as_in_all_rows():
     assert tu.audit({"s": segment, "p": p, "y": y}, **roles)["s=a"].p_adjusted < 1e-3
     same = tu.audit(data | {"w": np.where(y[kept], 1.0, 10.0)}, **roles, by=["s"], weight="w")
     np.testing.assert_allclose(same.columns["p_value"], audit.columns["p_value"], rtol=1e-9)
-    with pytest.raises(ArgumentError, match=r"sampling must have the keys positive and negative"):
-        tu.audit(data, **roles, sampling={"positive": 1})
+    one = tu.audit(data, **roles, sampling={"negative": 0.1})  # all rows of the other outcome were kept
+    np.testing.assert_array_equal(one.columns["p_value"], audit.columns["p_value"])
+    for wrong in ({}, {"positive": 1, "negatives": 0.1}, 0.1):
+        with pytest.raises(ArgumentError, match=r"sampling must map positive, negative or both to the share"):
+            tu.audit(data, **roles, sampling=wrong)
     with pytest.raises(ArgumentError, match=r"sampling\['negative'\] must be a number"):
         tu.audit(data, **roles, sampling={"positive": 1, "negative": 0})
 

@@ -187,7 +187,8 @@ def audit(
     if isinstance(data, Table):
         table = data
         unchanged = given_task == "auto" and unlabelled == "error" and not categorical
-        if not (outcome is prediction is by is weight is cluster is classes is sampling is None and unchanged):
+        roles = (outcome, prediction, by, weight, sampling, cluster, classes)
+        if any(role is not None for role in roles) or not unchanged:
             raise ArgumentError("a Table already has its roles", hint="pass roles to the function that reads it")
     else:
         table = read(

@@ -18,7 +18,6 @@ import numpy as np
 
 from trueup.audits.summary import Pool
 from trueup.data.bins import ColumnBinner, bins_for, check_bins, check_segments, fit_binner, plan_combinations
-from trueup.data.sampling import given_weight
 from trueup.errors import ArgumentError
 from trueup.kernels.tally import (
     REAL_COLUMNS,
@@ -318,7 +317,7 @@ class MemoryRows(AuditRows):
     def from_table(cls, table: Table, codes: Sequence[Int32Array], grid: SegmentGrid, threads: int | None) -> MemoryRows:
         """Sort the rows of a table, with their segment ``codes``, by every audited score."""
         real, known = table.schema.task == "regression", 1.0 if table.sampling is None else table.sampling.ratio
-        codes, given, dependent = grid.encode(codes), given_weight(table), []
+        codes, given, dependent = grid.encode(codes), table.given_weight, []
 
         def sort(p: FloatArray, y: FloatArray) -> SortedChunk:
             rows, found = sort_rows(y, p, table.weight, real=real), (known, False)

@@ -25,11 +25,9 @@ from trueup.cli.output import (
 from trueup.cli.parser import METHODS, PRIOR, is_model
 from trueup.cli.predict import model_columns, text_columns
 from trueup.data.chunks import format_to_write
-from trueup.data.columns import open_mapping
 from trueup.data.frame import read
 from trueup.data.scan import find_files
 from trueup.data.table import HELD_OUT_SUFFIX
-from trueup.data.values import as_numbers
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
 from trueup.modelfile import load, save
 
@@ -223,7 +221,8 @@ def make_calibrator(arguments: argparse.Namespace, schema: Schema, validation: A
     known = _parameters(calibrator)
     optional = {
         "depth": arguments.depth, "monotone": arguments.monotone or None, "resume": arguments.resume,
-        "sampling": io.parse_sampling(arguments.sampling) if method == PRIOR else None, "prevalence": _parse_prevalence(arguments.prevalence),
+        "sampling": io.parse_sampling(arguments.sampling) if method == PRIOR else None,
+        "prevalence": _parse_prevalence(arguments.prevalence),
         "reference_prevalence": arguments.reference_prevalence,
         "labelled": None if arguments.labelled is None else _read_labelled,
     }  # fmt: skip
@@ -323,17 +322,7 @@ def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
         error.message = f"--validation: {error.message}"
         raise
     _check_differ(table, data[schema.prediction[0]])
-    return Validation(data, outcome, _sample_weight(table, data, outcome, weight), cluster=cluster)
-
-
-def _sample_weight(table: Table, data: dict[str, Any], outcome: str, weight: str | None) -> Any:
-    """Return the weights of validation rows, a sample with the same shares as the training rows; a name if they have none."""
-    if table.sampling is None:
-        return weight
-    source = open_mapping(data)
-    y, own = (None if name is None else as_numbers(source.fetch(name), name, "role") for name in (outcome, weight))
-    assert y is not None
-    return (1.0 if own is None else own) / table.sampling.shares(y)
+    return Validation(data, outcome, weight, cluster=cluster)
 
 
 def _check_differ(table: Table, scores: Any) -> None:

@@ -192,7 +192,8 @@ class RowSummary:
             records.append(warn(HardPredictionWarning, message, hint, column=schema.prediction[0], stacklevel=4))
         is_probability = schema.task == "binary" and 0 < self.lowest < 1  # and none of the classes
         if schema.task != "regression" and self.lowest == self.highest and not is_probability:
-            message = f"every outcome in column {schema.outcome!r} is {self.lowest:g} ({self.rows:,} rows)"
+            rows = f"{self.rows:,} row{'' if self.rows == 1 else 's'}"
+            message = f"every outcome in column {schema.outcome!r} is {self.lowest:g} ({rows})"
             more = "only one kind of error can show"
             records.append(warn(OneClassWarning, f"{message}: {more}", column=schema.outcome, stacklevel=4))
         return records

@@ -68,7 +68,7 @@ def reject_sampling(given: Any) -> None:
 def weight_by_sampling(table: Table, given: Any) -> Table:
     """Return the rows with their weights divided by the share of the rows with their outcome that was kept.
 
-    Raise if outcomes are not 0 or 1, or if the weights differ between the outcomes already as this division would make them.
+    Raise if outcomes are not 0 or 1, or if the weights already differ between outcomes by about the ratio of the shares.
     """
     sampling = Sampling.parse(given)
     if table.outcome is None:
@@ -81,15 +81,6 @@ def weight_by_sampling(table: Table, given: Any) -> Table:
     shares = sampling.shares(table.y)
     weight = 1.0 / shares if table.weight is None else table.weight / shares
     return replace(table, weight=weight, sampling=sampling)
-
-
-def given_weight(table: Table) -> FloatArray | None:
-    """Return the weights of a table as they were given, before any division by the shares of a sample."""
-    if table.sampling is None:
-        return table.weight
-    if table.weight is None or table.schema.weight is None:
-        return None
-    return np.asarray(table.weight * table.sampling.shares(table.y))
 
 
 def _check_not_contained(weight: FloatArray, table: Table, sampling: Sampling) -> None:

@@ -102,6 +102,13 @@ class Table:
         assert self.outcome is not None
         return self.outcome
 
+    @property
+    def given_weight(self) -> FloatArray | None:
+        """The weights as they were given, before they were divided by the shares of a sample; None without any."""
+        if self.sampling is None or self.weight is None:
+            return self.weight
+        return None if self.schema.weight is None else np.asarray(self.weight * self.sampling.shares(self.y))
+
     def take(self, rows: IntArray | slice) -> Table:
         """Return some of the rows, in the given order; a slice copies nothing."""
         columns = {name: column[rows] for name, column in self.columns.items()}

@@ -28,6 +28,7 @@ from trueup.audits.text import (
     unclustered_column,
     varying_ranges,
 )
+from trueup.metrics.inference import MIN_CLUSTERS
 from trueup.reports.model import (
     STATES,
     Cell,
@@ -334,6 +335,9 @@ def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> Next
         return NextStep((f"Collect more {rows}: {audit.untestable}.",))
     if not audit.tested:
         least = f"{min_tested_rows(audit):,}"
+        if audit.clusters and audit.rows >= min_tested_rows(audit):
+            few = f"{least} {rows} in {MIN_CLUSTERS} clusters of similar size"
+            return NextStep((f"Collect {rows} of more clusters. A {vocabulary.segment} needs {few} to be tested.",))
         return NextStep((f"Collect more {rows}. A {vocabulary.segment} needs at least {least} to be tested.",))
     if audit.miscalibrated:
         return _after_findings(audit, vocabulary)
@@ -377,7 +381,8 @@ def _after_findings(audit: Audit, vocabulary: Vocabulary) -> NextStep:
     code = command or fit_code(audit)
     if len(code) > MAX_CODE_LENGTH:  # half of a list of columns would not run
         code = ""
-    fit = f"{_before_fit(audit)}fit a correction on these {rows}, and audit the corrected scores on {rows} that were not used for the fit."
+    held_out = f"audit the corrected scores on {rows} that were not used for the fit."
+    fit = f"{_before_fit(audit)}fit a correction on these {rows}, and {held_out}"
     if audit.state == MATERIAL:
         avoid = f"Do not rely on the scores in these {vocabulary.segments} until they are corrected."
         return NextStep((avoid, f"Correct the scores: {fit}"), code)

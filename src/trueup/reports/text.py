@@ -155,7 +155,7 @@ def fit_code(audit: Audit) -> str:
 
 
 def _needs_classes(schema: Schema) -> bool:
-    """Return whether the classes of the prediction columns cannot be told from the names of these columns."""
+    """Return whether the names of the prediction columns do not determine their classes."""
     if not schema.classes:
         return False
     try:
