@@ -388,9 +388,10 @@ def _check_family(family: str, power: float, totals: FamilyTotals) -> None:
     if outcomes:
         raise DataError(f"family {family!r} needs outcomes of at least 0; {outcomes:,} are negative, as {low:g}", hint)
     if power >= FAMILIES["gamma"] and totals.zeros > MAX_ZEROS * totals.sums[0]:
-        hint = "use {family}, or audit the rows with positive outcomes only"
+        settings = {"family": "tweedie", "variance_power": 1.5}  # amounts with zeros have a power below 2
         message = f"family {family!r} with variance power {power:g} needs positive outcomes; {totals.zeros:,} are 0"
-        raise DataError(message, hint, parameter="family", settings={"family": "tweedie"})
+        hint = "use {family} and {variance_power}, or audit the rows with positive outcomes only"
+        raise DataError(message, hint, parameter="family", settings=settings)
 
 
 def unexplained_zeros(nonzero: FloatArray, expected: FloatArray, cells: int) -> BoolArray:

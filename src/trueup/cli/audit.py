@@ -286,7 +286,8 @@ def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Expo
         if count > 0:
             below.append(f"{count:,} more problem{'' if count == 1 else 's'}: --top {len(audit.problems)}")
         folded = audit.rejected - len(audit.problems) - audit.unexamined
-        listed = f"{folded:,} findings that these problems explain, and " if folded else ""
+        findings = f"{folded:,} finding{'' if folded == 1 else 's'}"
+        listed = f"{findings} that these problems explain, and " if folded else ""
         below.append(f"{listed}all {len(audit):,} segments: -o segments.csv")
         styles = ["" if finding.state == NOT_DETECTED else STYLES[finding.state] for finding in worst]
         parts += ["", TextTable(*findings_table(audit, worst), OPTIONAL_COLUMNS, styles=styles)]

@@ -154,11 +154,12 @@ def predict_command(model: str, rows: str = "new.parquet") -> str:
 def after_fit(arguments: argparse.Namespace, model: Model) -> list[str]:
     """Suggest to correct new rows, to decide with held-out rows as evidence, and to explain the model."""
     lines = ["next:", f"  {predict_command(arguments.output)}"]
-    if arguments.held_out is not None:
-        decide = command(
-            "decide", "scored.parquet", prediction=f"{model.schema.prediction[0]}_trueup", cost_fn="X", cost_fp="Y",
-            labelled=arguments.held_out, outcome=arguments.outcome, weight=arguments.weight, cluster=arguments.cluster,
-        )  # fmt: skip
+    if arguments.held_out is not None or arguments.keep_evidence:
+        roles = {"labelled": arguments.output}  # a model has the weights and clusters of its evidence
+        if arguments.held_out is not None:
+            roles = {"labelled": arguments.held_out, **_as_given(arguments, ("outcome", "positive", "weight", "cluster"))}
+        score = f"{model.schema.prediction[0]}_trueup"
+        decide = command("decide", "scored.parquet", prediction=score, cost_fn="X", cost_fp="Y", **roles)
         lines.append(f"  {decide}")
     return [*lines, f"  {command('explain', arguments.output)}"]
 

@@ -325,8 +325,8 @@ examples:
             "columns": (
                 Use("--outcome", "0/1, a probability, a number, or a class; optional for prior", needed=True), PREDICTION,
                 "--positive", "--classes", "--weight",
-                Use("--sampling", "the fit weights rows by 1 / these shares, also those of --validation; for prior, the "
-                    "shares of the rows that the score was fitted on"),
+                Use("--sampling", "the fit weights rows by 1 / these shares; with prior, those of the rows that the score "
+                    "was fitted on"),
                 Use("--cluster", "held-out rows are whole clusters"), "--task", "--unlabelled", "--features",
                 "--exclude", "--categorical",
             ),
@@ -457,6 +457,7 @@ RELATIONS = {
         ("spill", "needs", "memory", MEMORY_HINT),
         ("held_out", "excludes", "memory", "pass validation rows with --validation, and score them with trueup predict"),
         ("keep_evidence", "excludes", "memory", "held-out rows are kept of fits in memory only"),
+        ("validation", "excludes", "sampling", "add a column of weights to both files, and name it with --weight"),
         (
             "held_out",
             "excludes",
