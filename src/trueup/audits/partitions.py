@@ -341,7 +341,7 @@ def partition_by_score(
         report_pass = lambda: None  # noqa: E731
     stack.enter_context(records)
     schema, count = facts.schema, facts.summary.rows
-    found = facts.summary.check(schema)
+    found = facts.summary.check(schema, stacklevel=5)
     found += warn_of_leakage(facts.sample(), default_features=table.roles.default_features, stacklevel=5)
     facts = replace(facts, warnings=(*table.warnings, *found))
     targets, real = target_labels(schema), schema.task == "regression"

@@ -170,7 +170,7 @@ class RowSummary:
             total.pairs = {name: pairs for name, pairs in both.items() if total._one_to_one(pairs)}
         return total
 
-    def check(self, schema: Schema) -> list[WarningRecord]:
+    def check(self, schema: Schema, stacklevel: int = 4) -> list[WarningRecord]:
         """Raise if no rows are left or a feature restates the outcome; warn of scores 0 and 1 only, or of one outcome.
 
         Return the warnings.
@@ -189,13 +189,13 @@ class RowSummary:
         if self.hard == HARD_SCORES and schema.prediction and schema.task == "binary" and self.rows >= MIN_ROWS:
             message = f"every prediction in column {schema.prediction[0]!r} is 0 or 1"
             hint = "pass probabilities rather than labels; are outcome and prediction swapped?"
-            records.append(warn(HardPredictionWarning, message, hint, column=schema.prediction[0], stacklevel=4))
+            records.append(warn(HardPredictionWarning, message, hint, column=schema.prediction[0], stacklevel=stacklevel))
         is_probability = schema.task == "binary" and 0 < self.lowest < 1  # and none of the classes
         if schema.task != "regression" and self.lowest == self.highest and not is_probability:
             rows = f"{self.rows:,} row{'' if self.rows == 1 else 's'}"
             message = f"every outcome in column {schema.outcome!r} is {self.lowest:g} ({rows})"
             more = "only one kind of error can show"
-            records.append(warn(OneClassWarning, f"{message}: {more}", column=schema.outcome, stacklevel=4))
+            records.append(warn(OneClassWarning, f"{message}: {more}", column=schema.outcome, stacklevel=stacklevel))
         return records
 
 

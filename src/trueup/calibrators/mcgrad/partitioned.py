@@ -122,7 +122,7 @@ def fit_partitioned(
     if summary is None:
         check_memory(partitions, rule)
         summary = summarise_partitions(partitions, int(calibrator.random_state))
-    summary.rows.check(schema)
+    summary.rows.check(schema, stacklevel=5)
     warn_of_leakage(summary.sample, default_features=partitions.roles.default_features, stacklevel=5)
     stopping.check_row_count(summary)
     sample, max_rounds = summary.sample, calibrator._max_rounds()
