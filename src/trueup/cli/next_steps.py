@@ -115,12 +115,10 @@ def _next_sentence(steps: Sequence[str]) -> str:
 def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
     """Return the words of a command that fits a correction with the roles and columns of an audit.
 
-    By default the features are all other columns: those that were no segments of the audit either are excluded by name.
+    By default the features are all other columns: that of the exposures, which was no segment of the audit, is excluded.
     """
     settings = _as_given(arguments, ("sql", *ROLES)) | {"features": arguments.by}
-    if arguments.by is None:
-        roles = [*(arguments.against or ()), *([arguments.exposure] if arguments.exposure else [])]
-        settings["exclude"] = roles or None
+    settings["exclude"] = arguments.exposure if arguments.by is None else None
     more = _as_given(arguments, ("categorical", "memory", "spill"))
     return command_words("fit", *files, **settings, **more, output="model.trueup")
 

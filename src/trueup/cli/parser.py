@@ -457,6 +457,7 @@ RELATIONS = {
         ("spill", "needs", "memory", MEMORY_HINT),
         ("held_out", "excludes", "memory", "pass validation rows with --validation, and score them with trueup predict"),
         ("keep_evidence", "excludes", "memory", "held-out rows are kept of fits in memory only"),
+        ("validation", "excludes", "sampling", "add a column of weights to both files, and name it with --weight"),
         ("held_out", "excludes", "sampling", "use --keep-evidence: decide --labelled MODEL then has the weights"),
         ("held_out", "excludes", "validation", "score that file with trueup predict: the model was not fitted on its rows"),
     ],
