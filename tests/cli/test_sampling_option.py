@@ -175,7 +175,8 @@ def test_a_fit_states_that_its_rows_are_a_sample(sample, capsys):
     _, out, _ = call(capsys, "fit", *words, "--keep-evidence", "-o", "m.trueup")
     (line,) = (line.strip() for line in out.splitlines() if "decide" in line)
     assert line == "trueup decide scored.parquet --prediction p_trueup --cost-fn X --cost-fp Y --labelled m.trueup"
-    assert load("m.trueup").evidence.scored.w.max() > 5  # 1 / 0.1, scaled to a mean of 1 or not
+    w = load("m.trueup").evidence.scored.w
+    assert w.max() / w.min() == pytest.approx(10)
     assert call(capsys, "predict", "m.trueup", "all.parquet", "-o", "s.parquet", "--quiet")[0] == 0
     words = line.replace("X", "5").replace("Y", "1").replace("scored", "s")
     code, out, _ = call(capsys, *shlex.split(words)[1:])

@@ -137,8 +137,9 @@ def test_unrelated_weights_are_rarely_taken_for_those_of_the_shares(repetitions)
 def test_a_fit_with_shares_is_that_with_weights():
     _, data = make_sample(4)
     fitted = fit_platt(data, sampling={"negative": 0.1}).predict(data)
-    weighted = fit_platt(data, np.where(data["y"] == 1, 1.0, 10.0)).predict(data)
-    np.testing.assert_array_equal(fitted, weighted)
+    w = np.where(data["y"] == 1, 1.0, 10.0)
+    weighted = fit_platt(data, w / w.mean()).predict(data)
+    np.testing.assert_allclose(fitted, weighted, rtol=1e-9)
     assert abs(fit_platt(data).predict(data).mean() - weighted.mean()) > 0.1
 
 
@@ -150,6 +151,17 @@ def test_a_fit_with_shares_has_the_scale_of_all_rows():
         rows = every["s"] == level
         assert corrected[rows].mean() == pytest.approx(every["y"][rows].mean(), rel=0.1)
     assert fix.model_.about.parameters["fit"] == {"sampling": {"positive": 1.0, "negative": 0.1}}
+
+
+def test_weights_of_a_sample_are_no_row_counts():
+    _, data = make_sample(6)
+    w = np.where(data["y"] == 1, 1.0, 10.0)
+    fits = [
+        tu.MCGrad("p", ["s"]).fit(data, "y", **given).predict(data)
+        for given in ({"sampling": {"negative": 0.1}}, {"sample_weight": w * np.pi}, {"sample_weight": w})
+    ]
+    np.testing.assert_allclose(fits[0], fits[1], rtol=1e-6)
+    assert np.abs(fits[0] - fits[2]).max() > 1e-4  # each row of weight 10 counts as ten
 
 
 def test_shares_need_rows_in_memory(tmp_path):

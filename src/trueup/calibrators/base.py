@@ -123,6 +123,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         names = {feature.name for feature in table.schema.features}
         if used := [str(name) for name in as_tuple(self.exclude) if str(name) in names]:
             raise ColumnError(f"column {used[0]!r} is a feature of the table and in exclude", "read the table without it")
+        if table.sampling is not None and table.weight is not None:  # integers such as 1 / 0.1 are no row counts
+            table = replace(table, weight=table.weight / table.weight.mean())
         if table.cluster is None and table.outcome is not None:
             warn_of_shared_features(table, stacklevel=4)
         result = self._fit_map(table, progress)
