@@ -267,3 +267,22 @@ def test_a_warning_of_clusters_is_on_page_summary_json_and_terminal(customers, c
 def test_a_column_of_clusters_that_was_named_as_segment_has_no_command(customers, capsys):
     out = run(capsys, "rows.csv", "--outcome", "y", "--prediction", "p", "--by", "region,customer", "--depth", "1")[1]
     assert out.splitlines()[-1].startswith("next: audit again with --cluster customer, and leave that column out of the")
+
+
+def test_the_suggested_fit_of_a_family_has_the_exposure(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    years, rate = random.uniform(0.1, 1, 8_000), 0.5 * random.lognormal(0, 0.4, 8_000)
+    group = random.choice(["a", "b"], 8_000)
+    truth = rate * np.where(group == "a", 1.6, 1.0)
+    claims = random.poisson(years * truth) / years
+    pl.DataFrame({"rate": rate, "claims": claims, "years": years, "group": group}).write_parquet("rows.parquet")
+    roles = ["--outcome", "claims", "--prediction", "rate", "--by", "group", "--family", "poisson", "--weight", "years"]
+    out = run(capsys, "rows.parquet", *roles)[1]
+    (line,) = (line.strip() for line in out.splitlines() if line.startswith("  trueup fit "))
+    assert "--weight years --task regression" in line
+    assert call(capsys, *shlex.split(line)[1:], "--quiet")[0] == 0
+    corrected = tu.load("model.trueup").predict({"rate": rate, "group": group})
+    for level in ("a", "b"):
+        rows = group == level
+        assert corrected[rows].mean() == pytest.approx(truth[rows].mean(), rel=0.08)
