@@ -123,6 +123,12 @@ def test_findings_among_rows_that_are_not_independent_are_qualified():
     assert 'cluster="customer"' in next_step(again).code  # of the fit
 
 
+def test_draws_of_independent_rows_are_not_recommended_with_clusters():
+    data, audit = audit_customers(["region"], adjust="max")
+    again = eval(next_step(audit).code, {"trueup": tu, "data": data | {"p": data["p"] * 0.5}})
+    assert (again.clusters, again.settings.adjust) == (1000, "holm")
+
+
 def test_a_column_of_clusters_among_the_segments_is_left_out_of_them():
     data, audit = audit_customers(["region", "customer"], depth=1)
     step = next_step(audit)

@@ -264,6 +264,12 @@ def test_a_warning_of_clusters_is_on_page_summary_json_and_terminal(customers, c
     assert call(capsys, *shlex.split(line)[1:], "--quiet")[0] == 0
 
 
+def test_draws_of_independent_rows_are_not_suggested_with_clusters(customers, capsys):
+    words = ["rows.csv", "--outcome", "y", "--prediction", "p", "--by", "region", "--adjust", "max"]
+    command = run(capsys, *words)[1].splitlines()[-1]
+    assert call(capsys, *shlex.split(command)[1:])[0] == 0
+
+
 def test_a_column_of_clusters_that_was_named_as_segment_has_no_command(customers, capsys):
     out = run(capsys, "rows.csv", "--outcome", "y", "--prediction", "p", "--by", "region,customer", "--depth", "1")[1]
     assert out.splitlines()[-1].startswith("next: audit again with --cluster customer, and leave that column out of the")

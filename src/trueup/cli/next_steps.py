@@ -65,14 +65,10 @@ def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, 
 def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
     """Suggest the commands that write a page and, if errors are material, fit a correction."""
     from trueup.audits.materiality import NOT_DETECTED  # other commands need no audits
-    from trueup.audits.result import Source
     from trueup.audits.text import has_large_untested, unclustered_column
-    from trueup.reports.summary import next_step
 
     if unclustered_column(audits.audit) is not None:  # other steps would follow from p-values that do not hold
-        words = cluster_words(audits.audit, arguments)
-        lines = [f"  {shlex.join(['trueup', *words])}"] if words else []
-        return [_next_sentence(next_step(replace(audits.audit, source=Source((), ""))).steps), *lines]
+        return _with_clusters(audits.audit, arguments)
     lines = []
     if not any(export.kind == "page" for export in exports):
         # The same command with a page: other settings would give another verdict.
@@ -84,6 +80,8 @@ def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Seq
         return ["next:", *lines, fit]
     if audits.audit.state == NOT_DETECTED and not has_large_untested(audits.audit):
         return ["next:", *lines] if lines else []
+    from trueup.reports.summary import next_step
+
     step = next_step(audits.audit)
     return [_next_sentence(step.steps), *lines, *([fit] if step.code else [])]
 
@@ -105,7 +103,17 @@ def cluster_words(audit: Audit, arguments: argparse.Namespace) -> list[str]:
     column = unclustered_column(audit)
     if column is None or (arguments.by is not None and any(one.name == column for one in audit.schema.features)):
         return []
-    return _repeated_words(arguments, *option_words("cluster", column))
+    independent = ["--adjust", "holm"] if audit.settings.adjust == "max" else []  # max draws independent rows
+    return _repeated_words(arguments, *option_words("cluster", column), *independent)
+
+
+def _with_clusters(audit: Audit, arguments: argparse.Namespace) -> list[str]:
+    from trueup.audits.result import Source
+    from trueup.reports.summary import next_step
+
+    words = cluster_words(audit, arguments)
+    steps = next_step(replace(audit, source=Source((), arguments.verb))).steps  # names options rather than parameters
+    return [_next_sentence(steps), *([f"  {shlex.join(['trueup', *words])}"] if words else [])]
 
 
 def _next_sentence(steps: Sequence[str]) -> str:

@@ -177,8 +177,9 @@ def _has_numeric_levels(feature: Feature) -> bool:
 
 def cluster_code(audit: Audit, column: str) -> str:
     """Write the Python call that repeats an audit with the clusters of a column."""
-    schema = replace(audit.schema, cluster=column)
-    return audit_code(replace(audit, schema=schema))
+    adjust = "holm" if audit.settings.adjust == "max" else audit.settings.adjust  # max draws independent rows
+    settings = replace(audit.settings, adjust=adjust, draws=audit.settings.draws if adjust == audit.settings.adjust else 0)
+    return audit_code(replace(audit, schema=replace(audit.schema, cluster=column), settings=settings))
 
 
 def audit_code(audit: Audit) -> str:
