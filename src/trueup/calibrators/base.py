@@ -92,7 +92,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             standard errors of the gain are those of independent clusters. It is not a feature.
         sampling : mapping, optional
             Shares of the rows with outcome 1 and 0 that were kept in ``X``, ``{"negative": 0.1}``: as in `trueup.audit`,
-            weights are divided by them, and the corrected scores are those of the rows before the sampling.
+            weights are divided by them, and the corrected scores are those of the rows before the sampling. The rows of a
+            `Validation` have weights of their own.
 
         Returns
         -------
