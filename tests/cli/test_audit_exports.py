@@ -254,7 +254,8 @@ def test_hidden_problems_and_findings_are_counted(loans_directory, capsys):
     assert folded > 0
     more = problems - 1
     assert f"\n{more} more problem{'s' if more > 1 else ''}: --top {problems}\n" in out
-    assert f"\n{folded} findings that these problems explain, and all {len(expected)} segments: -o segments.csv\n" in out
+    findings = f"{folded} finding{'s' if folded > 1 else ''}"
+    assert f"\n{findings} that these problems explain, and all {len(expected)} segments: -o segments.csv\n" in out
     assert "more problem" not in run(capsys, "loans.parquet", *ROLES, *BY, "--top", "100")[1]
 
 
