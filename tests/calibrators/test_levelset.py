@@ -31,7 +31,7 @@ from trueup.metrics.groups import discretize, k2
 
 NOT_COUNTS = [0, -1, 1.5, "3", True]
 INVALID = {
-    "depth": [*NOT_COUNTS, 11, None], "levels": [*NOT_COUNTS, None], "min_rows": [*NOT_COUNTS, None], "bins": [*NOT_COUNTS, 1, 100_000, None],
+    "depth": [*NOT_COUNTS, 11, None, "deep"], "levels": [*NOT_COUNTS, None], "min_rows": [*NOT_COUNTS, None], "bins": [*NOT_COUNTS, 1, 100_000, "all"],
     "rounds": NOT_COUNTS, "threads": NOT_COUNTS, "random_state": [-1, 1.5, None, True],
     "learning_rate": [0.0, -0.1, 1.1, "fast", float("nan"), True, None], "l2": [-1, None, float("nan"), "x"],
     "gate": [-1, "no", float("nan"), True], "alpha": [0, -0.1, "x", 1e-9, True], "bound": [0, -1, None, "x"],
@@ -157,6 +157,97 @@ def test_a_real_outcome_is_scaled_and_scaled_back():
     np.testing.assert_allclose(steps, np.round(steps), atol=1e-9)
 
 
+def stump_oracle(X, y):
+    """Return the values of the least-squares function of depth 1, by trying every cut between distinct values."""
+    best, value = -math.inf, np.full(len(y), y.mean())
+    for column in X.T:
+        order = np.argsort(column, kind="stable")
+        below, total = np.cumsum(y[order]), y.sum()
+        left = np.arange(1, len(y))
+        explained = below[:-1] ** 2 / left + (total - below[:-1]) ** 2 / (len(y) - left)
+        explained[column[order][1:] == column[order][:-1]] = -math.inf
+        if len(y) > 1 and explained.max() > max(best, total**2 / len(y)) + 1e-12 * (y**2).sum():
+            best, cut = explained.max(), int(np.argmax(explained))
+            side = column <= column[order][cut]
+            value = np.where(side, y[side].mean(), y[~side].mean())
+    return value
+
+
+def plain_rounds(X, y, f, m):
+    """Yield f_0, f_1, ... of Algorithm 1 of Globus-Harris et al. (2023) with m + 1 levels, written from the paper."""
+    f = np.ceil(f * m - 0.5) / m
+    while True:
+        yield f
+        moved = np.empty_like(f)
+        for v in np.unique(f):
+            moved[f == v] = stump_oracle(X[f == v], y[f == v])
+        f = np.ceil(np.clip(moved, 0, 1) * m - 0.5) / m
+
+
+def continuous(n, seed):
+    random = np.random.default_rng(seed)
+    X = random.uniform(-1, 1, (n, 2))
+    y = np.clip(0.5 + 0.4 * np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * random.normal(size=n), 0, 1)
+    return X, y, np.clip(0.5 + 0.2 * X[:, 0], 0, 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_alpha_equals_algorithm_1_of_the_paper_on_features_with_many_distinct_values(seed):
+    X, y, p = continuous(1200, seed)
+    alpha, bound = 0.01, 0.5
+    enough, stages = alpha / (2 * bound), plain_rounds(X, y, p, 100)
+    before = next(stages)
+    while np.mean((before - y) ** 2) - np.mean(((after := next(stages)) - y) ** 2) >= enough:
+        before = after
+    data = {"a": X[:, 0], "b": X[:, 1], "p": p}
+    fit = lambda **own: tu.LSBoost("p", task="regression", limits=(0, 1), alpha=alpha, bound=bound, **own).fit(data, y)  # noqa: E731
+    fix = fit()
+    np.testing.assert_allclose(fix.predict(data), before, atol=1e-12)
+    assert "not guaranteed" not in fix.history_.reason
+    # Bins are an approximation: some rows differ.
+    binned = fit(bins=16)
+    assert (np.abs(binned.predict(data) - before) > 1e-6).sum() > 20
+    assert "at most 16 bins" in binned.history_.reason
+    assert "greedily, so that alpha is not guaranteed" in fit(depth=2).history_.reason
+
+
+def test_as_published_equals_rounds_of_the_paper_until_the_training_error_no_longer_falls():
+    X, y, _ = continuous(800, 7)
+    stages = plain_rounds(X, y, np.full(len(y), y.mean()), 30)
+    plain = [next(stages)]
+    while np.mean((plain[-1] - y) ** 2) > np.mean(((after := next(stages)) - y) ** 2):
+        plain.append(after)
+    fix = tu.LSBoost.as_published(levels=30, limits=(0, 1)).fit(X, y)
+    assert fix.history_.chosen == len(plain) - 1 > 5
+    for ours, theirs in zip(fix.staged_predict(X), plain, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_as_published_explains_the_cones_of_the_paper_and_weaker_settings_do_not():
+    # C0 of section 7: one million rows explain 0.999 of its variance out of sample, see bench/surfaces.py.
+    X, Z = (np.random.default_rng(seed).uniform(-2, 2, (20_000, 2)) for seed in (0, 1))
+    cones = lambda X: ((np.abs(X) - 1) ** 2).sum(axis=1)  # noqa: E731
+    explained = lambda fix: 1 - np.mean((fix.fit(X, cones(X)).predict(Z) - cones(Z)) ** 2) / np.var(cones(Z))  # noqa: E731
+    assert explained(tu.LSBoost.as_published(levels=100)) > 0.98
+    assert explained(tu.LSBoost(spacing="equal", stopping=None, depth=1)) < 0.5
+
+
+def test_for_weak_learning_is_the_choice_of_theorem_4_5():
+    X, y, p = continuous(600, 3)
+    data = {"a": X[:, 0], "b": X[:, 1], "p": p}
+    gamma = 0.1
+    fix = tu.LSBoost.for_weak_learning(gamma, "p", task="regression", limits=(0, 1)).fit(data, y)
+    assert (fix.alpha, fix.bound) == (gamma, pytest.approx(1 / gamma))
+    steps = fix.predict(data) * (2 / gamma**2)
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-9)
+    losses = [one.loss for one in fix.history_.rounds]
+    gains = -np.diff(losses)
+    assert (gains[:-1] >= gamma**2 / 2).all()
+    assert gains[-1] < gamma**2 / 2
+    with pytest.raises(ArgumentError, match="gamma must be"):
+        tu.LSBoost.for_weak_learning(0)
+
+
 # ------------------------------------------------------------------ trees on level sets
 
 
@@ -209,6 +300,21 @@ def test_trees_equal_those_of_a_plain_implementation(seed, depth, least, l2):
     np.testing.assert_allclose(found, expected, atol=1e-12)
     forest = to_forest(data, LevelTrees(*(array[[0, 2]] for array in trees)))
     assert len(forest) == 2
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_trees_on_far_more_bins_than_rows_of_a_level_equal_those_of_a_plain_implementation(depth):
+    random = np.random.default_rng(4)
+    n, levels = 400, 80
+    number = np.where(random.random(n) < 0.1, np.nan, random.normal(size=n))
+    code = random.integers(-1, 300, n).astype(np.int32)
+    y, w, level = random.normal(size=n), random.uniform(0.5, 2, n), random.integers(0, levels, n).astype(np.int32)
+    w[:20] = 0.0
+    learner = TreeLearner(BinnedColumns([number, code], [-1, 300], None), w, depth, 0.0, 0.0)
+    trees = learner.fit(level, np.flatnonzero(w), levels, y, 0.0, Workers(1))
+    found, used = learner.values(trees, level, 0.0, Workers(1)), w > 0
+    expected = twin([(number[used], False), (code[used], True)], level[used], y[used], w[used], depth, 0.0, 0.0)
+    np.testing.assert_allclose(found[used], expected, atol=1e-12)
 
 
 def test_levels_have_about_equal_and_enough_rows():

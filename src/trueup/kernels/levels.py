@@ -24,6 +24,7 @@ BETTER = 1.0 + 1e-9  # a split must be better by more than rounding, so that the
 NO_LEARNER = -(2**31)  # no learner for this level
 DUST = 1e-12  # of the weight of a node: a smaller remainder is rounding
 LEAST = 1e-12  # of the sum of squares of a node: a smaller drop is rounding
+SPARSE = 8  # bins per row of a node: of more, the bins with rows are sorted instead of visiting all bins
 
 
 @jit
@@ -45,20 +46,21 @@ def order_by_level(level: Int32Array, rows: IntArray, levels: int) -> tuple[IntA
 
 @jit
 def _best_bin(
-    mass: FloatArray, total: FloatArray, bins: int, categorical: int, W: float, S: float, least: float, l2: float,
+    mass: FloatArray, total: FloatArray, bins: IntArray, categorical: int, W: float, S: float, least: float, l2: float,
     best: float,
 ) -> tuple[float, int, int]:  # fmt: skip
     """Find the best split of a node by one feature: a cut of a number, or one category against all others.
 
-    ``mass`` and ``total`` are weight and weighted target by bin, W and S their sums; each side has at least weight
-    ``least``. Returns the sum of S^2 / (W + l2) over both sides (``best`` if no split exceeds it), the last bin on the left
+    ``mass`` and ``total`` are weight and weighted target by bin, W and S their sums over ``bins``, which ascend and contain
+    every bin with rows; each side has at least weight ``least``. Returns the sum of S^2 / (W + l2) over both sides (``best`` if no split exceeds it), the last bin on the left
     or the category (-1 for none), and 1 if missing numbers go left.
     """
     chosen, side = -1, 0
-    for missing_left in range(2 if mass[0] > 0.0 and not categorical else 1):
+    missing = bins[0] == 0 and mass[0] > 0.0 and not categorical
+    for missing_left in range(2 if missing else 1):
         w, s = (mass[0], total[0]) if missing_left == 1 else (0.0, 0.0)
-        for b in range(0 if categorical else 1, bins):
-            if mass[b] == 0.0:
+        for b in bins:
+            if mass[b] == 0.0 or (b == 0 and not categorical):
                 continue
             w, s = (mass[b], total[b]) if categorical else (w + mass[b], s + total[b])
             rest = W - w
@@ -93,17 +95,40 @@ def _split(rows: IntArray, spare: IntArray, codes: UInt16Array, cut: int, missin
 
 
 @jit
+def _bins_of(own: IntArray, codes: UInt16Array, spare: IntArray) -> IntArray:
+    """Return the distinct bins of the rows ``own``, ascending, in the memory of ``spare``."""
+    for i in range(len(own)):
+        spare[i] = codes[own[i]]
+    spare[: len(own)].sort()
+    many = 0
+    for i in range(len(own)):
+        if many == 0 or spare[i] != spare[many - 1]:
+            spare[many] = spare[i]
+            many += 1
+    return spare[:many]
+
+
+@jit
 def _best_split(
     own: IntArray, codes: UInt16Array, counts: IntArray, categorical: UInt8Array, target: FloatArray, weight: FloatArray,
-    W: float, S: float, least: float, l2: float, best: float, mass: FloatArray, total: FloatArray,
+    W: float, S: float, least: float, l2: float, best: float, mass: FloatArray, total: FloatArray, every: IntArray,
+    spare: IntArray,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Find the best split of rows ``own`` by `_best_bin`; return feature (-1 for none), cut, and 1 if missing goes left."""
+    """Find the best split of rows ``own`` by `_best_bin`; return feature (-1 for none), cut, and 1 if missing goes left.
+
+    ``every`` lists all bins of the widest feature; mass, total and spare are scratch.
+    """
     feature, cut, side = -1, 0, 0
     for f in range(len(counts)):
-        bins = counts[f]
-        mass[:bins] = 0.0
-        total[:bins] = 0.0
         here = codes[f]
+        if counts[f] <= SPARSE * len(own):
+            bins = every[: counts[f]]
+            mass[: counts[f]] = 0.0
+            total[: counts[f]] = 0.0
+        else:
+            bins = _bins_of(own, here, spare)
+            for b in bins:
+                mass[b] = total[b] = 0.0
         for i in range(len(own)):
             b, w = here[own[i]], weight[own[i]]
             mass[b] += w
@@ -117,10 +142,10 @@ def _best_split(
 @jit
 def _grow_one(
     rows: IntArray, spare: IntArray, codes: UInt16Array, counts: IntArray, categorical: UInt8Array, target: FloatArray,
-    weight: FloatArray, least: float, l2: float, mass: FloatArray, total: FloatArray, feature: Int32Array, cut: Int32Array,
-    side: UInt8Array, value: FloatArray,
+    weight: FloatArray, least: float, l2: float, mass: FloatArray, total: FloatArray, every: IntArray, feature: Int32Array,
+    cut: Int32Array, side: UInt8Array, value: FloatArray,
 ) -> None:  # fmt: skip
-    """Grow the tree of one level on its ``rows``, which are reordered; see `grow_levels`. spare to total are scratch."""
+    """Grow the tree of one level on its ``rows``, which are reordered; see `grow_levels`, and `_best_split` for scratch."""
     nodes = len(value)
     low, high = np.zeros(nodes, np.int64), np.full(nodes, -1, np.int64)
     high[0] = len(rows)
@@ -141,7 +166,9 @@ def _grow_one(
         if 2 * k + 2 >= nodes or Q <= 0.0 or len(own) == 1:  # one row cannot be split
             continue
         floor = S * S / (W + l2) + LEAST * Q
-        f, at, way = _best_split(own, codes, counts, categorical, target, weight, W, S, least, l2, floor, mass, total)
+        f, at, way = _best_split(
+            own, codes, counts, categorical, target, weight, W, S, least, l2, floor, mass, total, every, spare
+        )
         if f >= 0:
             feature[k], cut[k], side[k] = f, at, way
             many = _split(own, spare, codes[f], at, way, categorical[f])
@@ -167,11 +194,11 @@ def grow_levels(
     widest = 1
     for f in range(len(counts)):
         widest = max(widest, counts[f])
-    mass, total = np.empty(widest), np.empty(widest)
+    mass, total, every = np.empty(widest), np.empty(widest), np.arange(widest)
     for v in levels:
         _grow_one(
             order[starts[v] : starts[v + 1]], spare, codes, counts, categorical, target, weight, least, l2,
-            mass, total, feature[v], cut[v], side[v], value[v],
+            mass, total, every, feature[v], cut[v], side[v], value[v],
         )  # fmt: skip
 
 

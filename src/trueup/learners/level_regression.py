@@ -38,10 +38,10 @@ class BinnedColumns:
     """Features as bin codes, computed once: 0 for missing values, then intervals of a number or levels of a category.
 
     Columns are float64 with NaN for missing, or int32 codes with -1 for missing; ``levels`` counts the levels of each, -1
-    for a number. A number with at most ``bins`` distinct values has one bin per value.
+    for a number. A number with at most ``bins`` distinct values has one bin per value, every number if ``bins`` is None.
     """
 
-    def __init__(self, columns: Sequence[AnyArray], levels: Sequence[int], bins: int) -> None:
+    def __init__(self, columns: Sequence[AnyArray], levels: Sequence[int], bins: int | None) -> None:
         self.raw, self.levels = list(columns), tuple(levels)
         self.cuts = [np.zeros(0) if count >= 0 else _find_cuts(c, bins) for c, count in zip(columns, levels, strict=True)]
         self.categorical = np.array([count >= 0 for count in levels], np.uint8)
@@ -56,9 +56,10 @@ class BinnedColumns:
                 self.codes[index] = np.where(np.isnan(column), 0, np.searchsorted(self.cuts[index], column) + 1)
 
 
-def _find_cuts(column: FloatArray, bins: int) -> FloatArray:
+def _find_cuts(column: FloatArray, bins: int | None) -> FloatArray:
     """Return cuts between the distinct values if at most ``bins``, else quantiles; a value equal to a cut is left of it."""
     known = column[~np.isnan(column)]
+    bins = max(len(known), 2) if bins is None else bins
     first = np.unique(known[:1000])
     distinct = np.unique(known) if len(first) <= bins else first
     if len(distinct) <= bins:

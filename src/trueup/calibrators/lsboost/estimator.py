@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 10  # rounds without a lower held-out loss after which the search stops
 MAX_ROUNDS, FIXED_ROUNDS = 100, 10
+PUBLISHED_ROUNDS = 1000  # more than the training error falls for in the runs of the paper
+DEFAULT_DEPTH, DEFAULT_BINS = 3, 255  # of trees, without alpha
 MAX_LEVELS = 1_000_000
 MAX_NODES = 2**27  # of the trees of a round
 HOLD = 0.5  # the share of its distance from 0 and from 1 that a probability keeps in a round: none becomes 0 or 1
@@ -72,8 +74,8 @@ class LSBoost(SegmentCalibrator):
     learner : {"tree", "linear"} or scikit-learn regressor
         What is fitted to each level. Trees and linear functions are fitted to all levels of a round together. Any other
         regressor is fitted level by level; such a model predicts, but cannot be saved.
-    depth : int
-        The maximum depth of the trees.
+    depth : "auto" or int
+        The maximum depth of the trees: 3, or 1 with ``alpha``.
     levels : int
         The maximum number of level sets.
     spacing : {"mass", "equal"}
@@ -90,8 +92,9 @@ class LSBoost(SegmentCalibrator):
         A level moves only if its fit lowers the squared error of the gate rows by more than this many standard errors: one
         in four of the training rows, not used by the fit, and others in every round. The depth of each tree is also chosen
         on them. None accepts every fit, and so does ``stopping=None``.
-    bins : int
-        The maximum number of bins of a numeric feature for trees.
+    bins : "auto", int or None
+        The maximum number of bins of a numeric feature for trees; None is one per distinct value. "auto" is 255, or None
+        with ``alpha``.
     rounds : int, optional
         The maximum number of rounds: 100, or 10 if ``stopping`` is None.
     alpha, bound : float
@@ -99,6 +102,8 @@ class LSBoost(SegmentCalibrator):
         spans 0 to 1) against functions whose square is at most ``bound``: ``ceil(2 bound / alpha)`` equal levels, no gate,
         full steps, stopping when a round lowers the training error by less than ``alpha / (2 bound)``. ``levels``,
         ``spacing``, ``min_rows``, ``learning_rate``, ``l2``, ``gate``, ``rounds`` and ``stopping`` are then ignored.
+        Theorem 4.3 needs exact least squares on each level: trees of depth 1 on every distinct value (the defaults), and
+        linear functions. Deeper trees are grown greedily, and binned features miss splits: they are not exact.
     limits : pair of float, optional
         Lowest and highest outcome, for equal levels of a real outcome; by default those of the rows.
     stopping : CrossValidation, Holdout, Validation or None
@@ -115,7 +120,8 @@ class LSBoost(SegmentCalibrator):
 
     References
     ----------
-    Globus-Harris, Harrison, Kearns, Roth & Sorrell, "Multicalibration as Boosting for Regression", ICML 2023.
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression", ICML 2023,
+    arXiv:2301.13767.
 
     Examples
     --------
@@ -124,21 +130,95 @@ class LSBoost(SegmentCalibrator):
     >>> fix = tu.LSBoost("prediction", ["region", "product", "age"]).fit(data, data["outcome"])
     >>> fix.history_.loss_after < fix.history_.loss_before
     True
+
+    The paper's practical runs, and its Algorithm 1:
+
+    >>> published = tu.LSBoost.as_published("prediction", ["region", "product", "age"], levels=100)
+    >>> literal = tu.LSBoost("prediction", ["region", "product", "age"], alpha=0.01, bound=1)
     """
 
     learner: Any = "tree"
-    depth: int = 3
+    depth: Any = "auto"
     levels: int = 10
     spacing: str = "mass"
     min_rows: int = 2000
     learning_rate: float = 0.3
     l2: float = 10.0
     gate: float | None = 0.5
-    bins: int = 255
+    bins: Any = "auto"
     rounds: int | None = None
     alpha: float | None = None
     bound: float = 1.0
     limits: Any = None
+
+    @classmethod
+    def as_published(cls, prediction: Any = None, features: Any = None, *, levels: int = 500, **parameters: Any) -> LSBoost:
+        """Return the LSBoost of the experiments of Globus-Harris et al. (2023), section 7 and appendix F.
+
+        Scores are rounded to ``levels`` equal levels. In each round every level is replaced by an unregularised stump,
+        fitted to all its rows with a split at any distinct value; rounds end when one no longer lowers the training error.
+        No rows are held out: it overfits where levels have few rows, as the paper notes.
+
+        Parameters
+        ----------
+        prediction, features
+            As for `LSBoost`; without a prediction it starts from the mean.
+        levels : int
+            500 in Figures 4 and 8 (simulated surfaces, one million rows); 50, 100 and 300 in Table 2 (census income).
+        **parameters
+            Any other parameter of `LSBoost`, such as ``depth=2`` for DT(2), ``learner="linear"``, ``limits=(0, 1)``, or
+            ``rounds=100``.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
+        >>> y = ((np.abs(X) - 1) ** 2).sum(axis=1)
+        >>> default, published = LSBoost(spacing="equal", stopping=None, depth=1), LSBoost.as_published(levels=100)
+        >>> [round(float(1 - np.var(fix.fit(X, y).predict(X) - y) / np.var(y)), 2) for fix in (default, published)]
+        [0.3, 0.99]
+        """
+        published: dict[str, Any] = {
+            "depth": 1, "spacing": "equal", "min_rows": 1, "learning_rate": 1.0, "l2": 0.0, "gate": None, "bins": None,
+            "rounds": PUBLISHED_ROUNDS, "stopping": None,
+        }  # fmt: skip
+        return cls(prediction, features, levels=levels, **(published | parameters))
+
+    @classmethod
+    def for_weak_learning(cls, gamma: float, prediction: Any = None, features: Any = None, **parameters: Any) -> LSBoost:
+        """Return Algorithm 1 with the choice of Theorem 4.5: ``alpha = gamma`` and ``bound = 1 / gamma``.
+
+        If the class of learners satisfies the gamma-weak learning condition, the result is within ``2 gamma`` of the lowest
+        possible squared error of the training distribution (Globus-Harris et al. 2023, Theorem 4.5), after at most
+        ``2 / gamma^2`` rounds on ``2 / gamma^2`` levels. A round must lower the squared error by ``gamma^2 / 2``.
+
+        Parameters
+        ----------
+        gamma : float
+            The advantage of a weak learner, above 0, in units where the outcome spans 0 to 1.
+        prediction, features, **parameters
+            As for `LSBoost`.
+
+        Examples
+        --------
+        >>> fix = LSBoost.for_weak_learning(0.05, "prediction")
+        >>> fix.alpha, fix.bound
+        (0.05, 20.0)
+        """
+        check_number("gamma", gamma, 0, above=True)
+        return cls(prediction, features, alpha=float(gamma), bound=1.0 / float(gamma), **parameters)
+
+    @property
+    def _tree_depth(self) -> int:
+        if isinstance(self.depth, str):
+            return DEFAULT_DEPTH if self.alpha is None else 1
+        return int(self.depth)
+
+    @property
+    def _max_bins(self) -> int | None:
+        """The maximum number of bins of a numeric feature, None for one per distinct value."""
+        if isinstance(self.bins, str):
+            return DEFAULT_BINS if self.alpha is None else None
+        return self.bins  # type: ignore[no-any-return]
 
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """Yield the predictions after 0, 1, 2, ... rounds; equally spaced levels round them to the grid."""
@@ -225,10 +305,10 @@ class LSBoost(SegmentCalibrator):
             X = level_regression.design_matrix(columns, levels, len(table))
             varies = bool((weight != weight[0]).any())
             return ExternalLearner(self._make_regressor, X, weight if varies else None, type(self.learner).__name__)
-        data, l2 = BinnedColumns(columns, levels, self.bins), 0.0 if literal else float(self.l2)
+        data, l2 = BinnedColumns(columns, levels, self._max_bins), 0.0 if literal else float(self.l2)
         if self.learner == "linear":
             return LineLearner(data, weight, l2)
-        return TreeLearner(data, weight, self.depth, 0.0 if literal else self.min_rows, l2)
+        return TreeLearner(data, weight, self._tree_depth, 0.0 if literal else self.min_rows, l2)
 
     def _make_regressor(self) -> Any:
         regressor = clone(self.learner)
@@ -253,6 +333,10 @@ class LSBoost(SegmentCalibrator):
             f"outcome, less than alpha / (2 bound) = {enough:.3g}; scores are rounded to {scale.grid:,} steps, and no rows "
             "were held out"
         )
+        if self.learner == "tree" and self._tree_depth > 1:
+            reason += f"; trees of depth {self._tree_depth} are grown greedily, so that alpha is not guaranteed"
+        elif self.learner == "tree" and self._max_bins is not None:
+            reason += f"; with at most {self._max_bins:,} bins a tree may miss the best split: alpha is not guaranteed"
         return chosen, evaluations, reason
 
     def _run(self, search: LevelSearch) -> tuple[int, list[tuple[float, float, float]], str]:
@@ -269,10 +353,12 @@ class LSBoost(SegmentCalibrator):
         return chosen, evaluations, stopping.describe_choice(chosen, evaluations, end, unchanged)
 
     def _check_parameters(self, table: Table) -> None:
-        check_integer("depth", self.depth, 1, 10)
+        if self.depth != "auto":
+            check_integer("depth", self.depth, 1, 10)
         check_integer("levels", self.levels, 1, 2**20)
         check_integer("min_rows", self.min_rows, 1, 2**31 - 1)
-        check_integer("bins", self.bins, 2, 65_000)
+        if self.bins != "auto":
+            check_integer("bins", self.bins, 2, 65_000, optional=True)
         check_integer("random_state", self.random_state, 0, 2**31 - 2)
         check_integer("rounds", self.rounds, 1, 100_000, optional=True)
         check_integer("threads", self.threads, 1, 2**31 - 1, optional=True)
@@ -305,9 +391,9 @@ class LSBoost(SegmentCalibrator):
                 parameter="alpha",
             )
         equal = self.alpha is not None or self.spacing == "equal"
-        if equal and self.learner == "tree" and levels * 2 ** (self.depth + 1) > MAX_NODES:
+        if equal and self.learner == "tree" and levels * 2 ** (self._tree_depth + 1) > MAX_NODES:
             raise ArgumentError(
-                f"trees of depth {self.depth} on {levels:,.0f} levels have more than {MAX_NODES:,} nodes",
+                f"trees of depth {self._tree_depth} on {levels:,.0f} levels have more than {MAX_NODES:,} nodes",
                 hint="use fewer levels, or a smaller depth",
             )
 
