@@ -88,7 +88,8 @@ def test_highest_class_is_reset_to_its_observed_rate():
     P[:2] = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]  # the other classes have 0
     y = np.array([random.choice(3, p=one) for one in P])
     data = {f"q{c}": P[:, c] for c in range(3)} | {"a": random.normal(size=200)}
-    fix = tu.LoRe(["q0", "q1", "q2"], ["a"], gamma=0.3, bins=4, embedding="columns", classes=[0, 1, 2]).fit(data, y)
+    own = {"gamma": 0.3, "bins": 4, "embedding": "columns", "classes": [0, 1, 2]}
+    fix = tu.LoRe(["q0", "q1", "q2"], ["a"], keep_class=False, **own).fit(data, y)
     top, found = P.argmax(axis=1), fix.predict(data)
     points = data["a"][:, None] / mean_distance(data["a"][:, None])
     rate = twin(points, P.max(axis=1), (y == top).astype(float), points, P.max(axis=1), 0.3, 4)
@@ -99,7 +100,28 @@ def test_highest_class_is_reset_to_its_observed_rate():
         others = [c for c in range(3) if c != top[i]]
         expected = P[i, others] * (1 - rate[i]) / P[i, others].sum()
         np.testing.assert_allclose(found[i, others], expected, **CLOSE)
-    assert (found.argmax(axis=1) != top).any()  # a class need not remain the highest
+    changed = found.argmax(axis=1) != top
+    assert changed.any()  # a class need not remain the highest
+    # By default it does, as in the paper: equal where it is the highest anyway, else others share what exceeds it.
+    kept = tu.LoRe(["q0", "q1", "q2"], ["a"], **own).fit(data, y).predict(data)
+    np.testing.assert_array_equal(kept.argmax(axis=1), top)
+    np.testing.assert_allclose(kept.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(kept[np.arange(200), top], np.maximum(rate, 1 / 3), **CLOSE)
+    np.testing.assert_allclose(kept[~changed], found[~changed], **CLOSE)
+    for i in np.flatnonzero(changed & (rate > 0.34)):
+        np.testing.assert_allclose(np.sort(kept[i])[::-1], [rate[i], rate[i], 1 - 2 * rate[i]], **CLOSE)
+
+
+def test_losses_of_a_kept_class_are_those_of_its_predictions():
+    random = np.random.default_rng(0)
+    P = random.dirichlet([1.0, 1.0, 1.0], 300)
+    y = random.integers(0, 3, 300)
+    data = {f"q{c}": P[:, c] for c in range(3)}
+    fix = tu.LoRe(["q0", "q1", "q2"], [], gamma=math.inf, bins=1, classes=[0, 1, 2]).fit(data, y)
+    hit, top = P.argmax(axis=1) == y, P.argmax(axis=1)
+    rate = (hit.sum() - hit) / 299
+    expected = local_map.reset(P, top, rate, keeps=True)[np.arange(300), y]
+    assert fix.history_.loss_after == pytest.approx(-np.log(expected).mean(), rel=1e-9)
 
 
 def test_tiny_probabilities_share_the_rest():
@@ -671,7 +693,7 @@ def test_explanations_of_ten_classes_are_short():
     names = [f"q{c}" for c in range(10)]
     y = np.array([random.choice(10, p=one) for one in P**0.5 / (P**0.5).sum(axis=1, keepdims=True)])
     data = dict(zip(names, P.T, strict=True)) | {"a": random.normal(size=500)}
-    fix = tu.LoRe(names, ["a"], classes=list("ABCDEFGHIJ"), gamma=0.4, shrinkage=3).fit(
+    fix = tu.LoRe(names, ["a"], classes=list("ABCDEFGHIJ"), gamma=0.4, shrinkage=3, keep_class=False).fit(
         data, np.array(list("ABCDEFGHIJ"))[y]
     )
     lost = 0
@@ -692,6 +714,101 @@ def test_explanations_of_ten_classes_are_short():
         assert ("is now the highest" in lines[-1]) == (np.argmax(explanation.after) != top)
         lost += np.argmax(explanation.after) != top
     assert 0 < lost < 20
+
+
+def test_explanations_say_that_a_class_is_kept():
+    random = np.random.default_rng(0)
+    P = random.dirichlet([1.0, 1.0, 1.0], 200)
+    data = {f"q{c}": P[:, c] for c in range(3)}
+    y = (P.argmax(axis=1) + 1) % 3  # always wrong
+    fix = tu.LoRe(["q0", "q1", "q2"], [], gamma=math.inf, bins=1, classes=[0, 1, 2], shrinkage=1.0).fit(data, y)
+    explanation = fix.explain({name: column[3] for name, column in data.items()})
+    assert any("the predicted class stays the highest of 3" in part.condition for part in explanation.contributions)
+    for c in range(3):
+        changes = [part.change for part in explanation.contributions if part.output == str(c)]
+        assert sum(changes) == pytest.approx(explanation.change[c])
+
+
+# ------------------------------------------------------------------ other kernels and units
+
+
+def gaussian_twin(points, p, hit, at, score, gamma, bins):
+    """Evaluate Eq. 6 row by row with the kernel exp(-|phi - phi'|^2 / (2 d gamma^2))."""
+    own, asked = bin_of(p, bins), bin_of(score, bins)
+    out = []
+    for x, b in zip(at, asked, strict=True):
+        inside = own == min(set(own), key=lambda one: (abs(one - b), one))
+        far = ((points[inside] - x) ** 2).mean(axis=1) / (2 * gamma**2)
+        k = np.exp(-(far - far.min()))
+        out.append((k * hit[inside]).sum() / k.sum())
+    return np.array(out)
+
+
+@pytest.mark.parametrize("gamma", [0.02, 0.4])
+def test_the_gaussian_kernel_equals_eq_6_and_is_saved(gamma, tmp_path):
+    data, new = plane(), plane(60, seed=1)
+    points, at = (np.column_stack([one["a"], one["b"]]) for one in (data, new))
+    fix = tu.LoRe("p", ["a", "b"], gamma=gamma, bins=6, embedding="columns", unit=False, kernel="gaussian")
+    fix.fit(data, data["y"])
+    expected = gaussian_twin(points, data["p"], data["y"], at, new["p"], gamma, 6)
+    np.testing.assert_allclose(fix.predict(new), expected, **CLOSE)
+    rest = [np.delete(np.arange(300), i) for i in range(40)]
+    left_out = [
+        gaussian_twin(points[r], data["p"][r], data["y"][r], points[[i]], data["p"][[i]], gamma, 6)[0]
+        for i, r in enumerate(rest)
+    ]
+    np.testing.assert_allclose(fix.held_out_.p[:40], left_out, **CLOSE)
+    tu.save(fix, tmp_path / "model")
+    assert tu.load(tmp_path / "model").predict(new).tobytes() == fix.predict(new).tobytes()
+    row = {name: column[3] for name, column in new.items()}
+    assert fix.model_.predict_one(row) == fix.predict(new)[3]
+    assert sum(part.change for part in fix.explain(row).contributions) == pytest.approx(fix.explain(row).change)
+
+
+def test_without_a_unit_gamma_is_in_units_of_the_embedding():
+    data, new = plane(), plane(60, seed=1)
+    points, at = (np.column_stack([one["a"], one["b"]]) for one in (data, new))
+    fix = tu.LoRe("p", ["a", "b"], gamma=0.7, bins=6, embedding="columns", unit=False).fit(data, data["y"])
+    np.testing.assert_allclose(fix.predict(new), twin(points, data["p"], data["y"], at, new["p"], 0.7, 6), **CLOSE)
+    np.testing.assert_array_equal(fix.points(new), at)
+
+
+def test_a_function_as_kernel_equals_eq_6_but_cannot_be_saved(tmp_path):
+    data, new = plane(), plane(60, seed=1)
+    points, at = (np.column_stack([one["a"], one["b"]]) for one in (data, new))
+    kernel = lambda a, b: 0.5 * np.exp(-np.abs(a[:, None] - b).sum(axis=2) / (2 * 0.4))  # noqa: E731
+    own = {"bins": 6, "embedding": "columns", "unit": False}
+    fix = tu.LoRe("p", ["a", "b"], gamma=1.0, kernel=kernel, **own).fit(data, data["y"])
+    named = tu.LoRe("p", ["a", "b"], gamma=0.4, **own).fit(data, data["y"])
+    expected = twin(points, data["p"], data["y"], at, new["p"], 0.4, 6)
+    np.testing.assert_allclose(fix.predict(new), expected, **CLOSE)
+    np.testing.assert_allclose(fix.held_out_, named.held_out_, **CLOSE)
+    with pytest.raises(ArgumentError, match='use kernel="laplace" or kernel="gaussian"'):
+        tu.save(fix, tmp_path / "model")
+    chosen = tu.LoRe("p", ["a", "b"], kernel=kernel, **own).fit(data, data["y"])
+    assert {candidate.gamma for candidate in chosen.candidates_} == {1.0, math.inf}
+
+
+def test_rows_similar_to_no_row_use_their_whole_bin():
+    data = plane()
+    near = lambda a, b: (np.abs(a[:, None] - b).sum(axis=2) < 1e-9).astype(float)  # noqa: E731
+    fix = tu.LoRe("p", ["a", "b"], gamma=1.0, kernel=near, bins=6, embedding="columns").fit(data, data["y"])
+    bins = bin_of(data["p"], 6)
+    means = np.array([data["y"][bins == b].mean() for b in bins])
+    shifted = data | {"a": data["a"] + 100}
+    np.testing.assert_allclose(fix.predict(shifted), means, **CLOSE)
+    np.testing.assert_allclose(fix.predict(data), data["y"], **CLOSE)
+
+
+def test_bins_closed_on_the_left_contain_their_lower_edge(tmp_path):
+    data = {"p": np.repeat([0.1, 0.2, 0.3], 20), "y": np.repeat([0.0, 1.0, 0.0], 20)}
+    closed = {
+        name: tu.LoRe("p", [], gamma=math.inf, bins=5, closed=name).fit(data, data["y"]) for name in ("left", "right")
+    }
+    np.testing.assert_allclose(closed["left"].predict(data), np.repeat([0.0, 0.5, 0.5], 20))  # [.2, .4)
+    np.testing.assert_allclose(closed["right"].predict(data), np.repeat([0.5, 0.5, 0.0], 20))  # (0, .2]
+    tu.save(closed["left"], tmp_path / "model")
+    np.testing.assert_array_equal(tu.load(tmp_path / "model").predict(data), closed["left"].predict(data))
 
 
 # ------------------------------------------------------------------ transformers of other libraries
@@ -766,6 +883,9 @@ def test_invalid_transformer_output_is_rejected(transformer, message):
         ({"shrinkage": math.inf}, "shrinkage must be"),
         ({"move": "jump"}, "move"),
         ({"strategy": "equal"}, "strategy"),
+        ({"closed": "both"}, "closed must be one of"),
+        ({"kernel": "cosine"}, "kernel must be one of"),
+        ({"kernel": "gaussian", "embedding": "groups"}, "groups have no distances"),
         ({"bins": 0}, "bins must be an integer from 1 to 4,096; got 0"),
         ({"bins": "many"}, "bins must be"),
         ({"components": 0}, "components must be"),

@@ -30,7 +30,9 @@ FITS = {
     "groups": ("binary", lambda: tu.LoRe("p", ["country", "age"], gamma=1, embedding="groups", bins=3)),
     "bins": ("binary", lambda: tu.LoRe("p", FEATURES, gamma=math.inf, bins=6)),
     "mass": ("binary", lambda: tu.LoRe("p", ["country", "new"], gamma=0.4, strategy="mass", bins=4)),
-    "classes": ("multiclass", lambda: tu.LoRe(SEVERAL, ["country", "new"], gamma=0.4, bins=5)),
+    "classes": ("multiclass", lambda: tu.LoRe(SEVERAL, ["country", "new"], gamma=0.4, bins=5, keep_class=False)),
+    "kept": ("multiclass", lambda: tu.LoRe(SEVERAL, ["country", "new"], gamma=0.4, bins=5)),
+    "gaussian": ("binary", lambda: tu.LoRe("p", ["age", "day"], gamma=0.3, kernel="gaussian", bins=3)),
 }
 KINDS = NEIGHBOUR_DTYPES | SPACE_DTYPES | EDGE_DTYPES | GROUP_DTYPES
 
@@ -131,6 +133,9 @@ FORGED = [
     ("mass", lambda p: in_part(p, "local/edges", put(1, 0.0)), "the bins are invalid"),
     ("mass", lambda p: in_part(p, "local/edges", put(-1, 1.0)), "the bins are invalid"),
     ("mass", lambda p: {"local/edges": b""}, "the bins are invalid"),
+    ("kept", lambda p: in_map(p, "keeps", value=1), "the kept class is invalid"),
+    ("gaussian", lambda p: in_map(p, "keeps", value=True), "the kept class is invalid"),
+    ("gaussian", lambda p: in_map(p, "kernel", value="cosine"), "the kernel is invalid"),
     ("pca", lambda p: in_map(p, "uneven", value=True), "it has arrays that the manifest does not list"),
     ("groups", lambda p: in_part(p, "groups/cells", put(0, -5)), "the group numbers are invalid"),
     ("groups", lambda p: in_part(p, "groups/cells", put(-1, 10**9)), "the group numbers are invalid"),

@@ -471,3 +471,15 @@ def test_a_weight_of_two_counts_a_row_twice_in_ranks():
     twice = np.repeat(np.arange(60), w)
     assert rank_calibration_error(y, p, w, n_bins=6) == pytest.approx(rank_calibration_error(y[twice], p[twice], n_bins=6))
     assert rank_calibration_error(y, np.full(60, 0.3)) == 0  # one bin
+
+
+def test_bins_closed_on_the_left_contain_their_lower_edge():
+    p = np.array([0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 1.0])
+    assert bins(p, n_bins=4, closed="left").tolist() == [0, 0, 1, 1, 2, 3, 3]
+    assert bins(p, n_bins=4).tolist() == [0, 0, 0, 1, 1, 2, 3]
+    y = [0, 1, 1, 0, 1, 1, 1]
+    for measure in (ece, mce):
+        moved = np.where(np.isin(p, [0.25, 0.5, 0.75]), p + 1e-9, p)  # the same rows, off the edges
+        assert measure(y, p, n_bins=4, closed="left") == pytest.approx(measure(y, moved, n_bins=4), abs=1e-8)
+    with pytest.raises(ArgumentError, match="closed must be one of"):
+        ece(y, p, closed="both")

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 import twins
 from trueup import metrics
 from trueup.errors import ArgumentError, DataError
-from trueup.kernels import laplace
+from trueup.kernels import pairs
 from trueup.metrics import bins as numbered
 from trueup.metrics import deviations, lce, lce_curve, local, local_errors, mce, mean_lce, mlce, top_label
 from trueup.metrics.deviations import LocalMeans, limit_rates, log_pvalue
@@ -44,6 +44,87 @@ def data(n=200, d=2, seed=0):
 
 
 # --- lce
+
+
+def gaussian_lce(phi, p, hit, w, number, gamma, *, own=True):
+    """Evaluate equation 4 of Luo et al. (2022) row by row with the kernel exp(-|phi - phi'|^2 / (2 d gamma^2))."""
+    out = np.full(len(p), np.nan)
+    for i in range(len(p)):
+        inside = (number == number[i]) & (w > 0) & (own | (np.arange(len(p)) != i))
+        if inside.any():
+            far = ((phi[inside] - phi[i]) ** 2).mean(axis=1) / (2 * gamma**2)
+            k = w[inside] * np.exp(-(far - far.min()))
+            out[i] = (k * (p[inside] - hit[inside])).sum() / k.sum()
+    return out
+
+
+@pytest.mark.parametrize("leave_one_out", [False, True])
+@pytest.mark.parametrize("gamma", [1e-3, 0.3, 2.0])
+def test_the_gaussian_kernel_equals_its_formula(gamma, leave_one_out):
+    phi, p, hit = data(150, 3)
+    phi[:20] = phi[20:40]
+    w = np.random.default_rng(2).choice([0.0, 0.5, 1.0, 3.0], 150)
+    result = lce(phi, p, hit, w, gamma=gamma, bins=4, kernel="gaussian", leave_one_out=leave_one_out, signed=True)
+    expected = gaussian_lce(phi, p, hit, w, numbered(p, w, n_bins=4), gamma, own=not leave_one_out)
+    used = w > 0
+    np.testing.assert_allclose(result[used], expected[used], atol=CLOSE)
+    curve = lce_curve(phi, p, hit, w, gammas=[gamma], bins=4, kernel="gaussian", leave_one_out=leave_one_out)
+    assert curve.mlce[0] == pytest.approx(np.nanmax(np.abs(result)))
+    wide = lce(phi, p, hit, w, gamma=np.inf, bins=4, kernel="gaussian")
+    assert wide.max() == pytest.approx(mce(hit, p, w, n_bins=4), abs=CLOSE)
+
+
+def test_a_function_as_kernel_is_used_as_it_is():
+    phi, p, hit = data(80, 2)
+    laplace_kernel = lambda a, b: 3 * np.exp(-np.abs(a[:, None] - b).sum(axis=2) / (2 * 0.3))  # noqa: E731
+    for options in ({}, {"leave_one_out": True}, {"query": (phi[:10] + 0.1, p[:10])}):
+        expected = lce(phi, p, hit, gamma=0.3, bins=5, signed=True, **options)
+        result = lce(phi, p, hit, kernel=laplace_kernel, bins=5, signed=True, **options)
+        np.testing.assert_allclose(result, expected, atol=CLOSE)
+    errors = local_errors(phi, p, hit, kernel=laplace_kernel, bins=5)
+    named = local_errors(phi, p, hit, gamma=0.3, bins=5)
+    assert errors.gamma is None
+    for column in ("error", "size", "noise"):
+        np.testing.assert_allclose(getattr(errors, column), getattr(named, column), rtol=1e-6, atol=CLOSE)
+    # The largest kernel is estimated from its 16th powers, never too small.
+    assert (errors.p_value >= named.p_value * (1 - 1e-6)).all()
+    np.testing.assert_array_equal(errors.worst(3), named.worst(3))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (lambda a, b: np.ones(len(a)), "must return an array of shape"),
+        (lambda a, b: -np.ones((len(a), len(b))), "similarities of at least 0; got -1.0"),
+        (lambda a, b: np.full((len(a), len(b)), np.nan), "similarities of at least 0; got nan"),
+    ],
+)
+def test_invalid_similarities_are_rejected(kernel, message):
+    phi, p, hit = data(20, 2)
+    with pytest.raises(DataError, match=message):
+        lce(phi, p, hit, kernel=kernel)
+
+
+def test_gaussian_and_own_kernels_are_rejected_where_they_have_no_meaning():
+    phi, p, hit = data(20, 2)
+    with pytest.raises(ArgumentError, match="the GPU sums the Laplace kernel only"):
+        lce(phi, p, hit, gamma=0.3, kernel="gaussian", device="cuda")
+    with pytest.raises(ArgumentError, match="gamma belongs to the Laplace and the Gaussian kernel"):
+        lce(phi, p, hit, gamma=0.3, kernel=lambda a, b: np.ones((len(a), len(b))))
+    with pytest.raises(ArgumentError, match="kernel must be one of"):
+        lce_curve(phi, p, hit, kernel="group")
+
+
+def test_bins_closed_on_the_left_are_those_of_the_paper():
+    # Luo et al. (2022): bins [0, e), [e, 2e), ...; scores on an edge belong to the bin above it.
+    p, hit, phi = [0.2, 0.2, 0.3, 0.5], [0, 1, 0, 1], np.zeros(4)
+    left = lce(phi, p, hit, gamma=np.inf, bins=5, closed="left", signed=True)
+    np.testing.assert_allclose(left, [(0.2 + 0.2 + 0.3 - 1) / 3] * 3 + [-0.5], atol=CLOSE)
+    right = lce(phi, p, hit, gamma=np.inf, bins=5, signed=True)
+    np.testing.assert_allclose(right, [-0.3, -0.3, 0.3, -0.5], atol=CLOSE)
+    for closed in ("left", "right"):
+        largest = mlce(phi, p, hit, gamma=np.inf, bins=5, closed=closed)
+        assert largest == pytest.approx(mce(hit, p, n_bins=5, closed=closed), abs=CLOSE)
 
 
 @given(samples(), st.sampled_from(GAMMAS), st.sampled_from([1, 4, 15]), st.sampled_from(["width", "mass"]), st.booleans())
@@ -257,8 +338,8 @@ def test_curve_equals_single_calls_and_sums_once(monkeypatch):
     calls = []
 
     def counted(*args, **options):
-        calls.append(len(args[3]))
-        return laplace.sums(*args, **options)
+        calls.append(len(args[4]))
+        return pairs.sums(*args, **options)
 
     monkeypatch.setattr(local, "sums", counted)
     curve = lce_curve(phi, p, hit, w, gammas=[0.1, 1.0], bins=5)
@@ -760,13 +841,13 @@ OK = {"phi": [[0.0], [1.0]], "confidence": [0.2, 0.3], "hit": [0, 1]}
         ({"gamma": 0}, ArgumentError, "gamma must be a number above 0; got 0"),
         ({"gamma": -1.0}, ArgumentError, "gamma must be a number above 0"),
         ({"gamma": np.nan}, ArgumentError, "gamma must be a number above 0"),
-        ({"gamma": None}, ArgumentError, "gamma is required by the Laplace kernel"),
+        ({"gamma": None}, ArgumentError, "gamma is required by this kernel"),
         ({"confidence": [0, 1], "hit": [0.2, 0.3]}, DataError, "confidence and hit look swapped"),
         ({"confidence": [True, False], "hit": [1, 0.3]}, DataError, "confidence and hit look swapped"),
         ({"gamma": "0.4"}, ArgumentError, "gamma must be a number above 0"),
         ({"gamma": True}, ArgumentError, "gamma must be a number above 0"),
         ({"gamma": 10**400}, ArgumentError, "gamma must be a number above 0"),
-        ({"gamma": 0.4, "kernel": "group"}, ArgumentError, "gamma belongs to the Laplace kernel; got 0.4"),
+        ({"gamma": 0.4, "kernel": "group"}, ArgumentError, "gamma belongs to the Laplace and the Gaussian kernel; got 0.4"),
         ({"kernel": "gauss"}, ArgumentError, "kernel must be one of"),
         ({"phi": [[0, 1], [1, 1]], "kernel": "group", "gamma": None}, DataError, "one label per row"),
         ({"bins": 0}, ArgumentError, "bins must be an integer from 1 to 1,000,000; got 0"),

@@ -52,7 +52,8 @@ def _best_bin(
     """Find the best split of a node by one feature: a cut of a number, or one category against all others.
 
     ``mass`` and ``total`` are weight and weighted target by bin, W and S their sums over ``bins``, which ascend and contain
-    every bin with rows; each side has at least weight ``least``. Returns the sum of S^2 / (W + l2) over both sides (``best`` if no split exceeds it), the last bin on the left
+    every bin with rows; each side has at least weight ``least``. Returns the sum of S^2 / (W + l2) over both sides
+    (``best`` if no split exceeds it), the last bin on the left
     or the category (-1 for none), and 1 if missing numbers go left.
     """
     chosen, side = -1, 0

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 Strategy = Literal["width", "mass"]
+Closed = Literal["right", "left"]
 Norm = Literal[1, 2, "max"]
 EDGE_TOLERANCE = 1e-9  # of a bin: the sum of the weights is rounded
 SINGLE_ROW = 1e-6  # an effective size of at most this above 1 counts as a single row
@@ -50,6 +51,7 @@ def bins(
     strategy: Strategy = "width",
     edges: ArrayLike | None = None,
     real: bool = False,
+    closed: Closed = "right",
 ) -> IntArray:
     """Return the bin of each row, 0 to n_bins - 1.
 
@@ -68,11 +70,16 @@ def bins(
         bin 0 also p = edges[0]. Every score must lie between the first and the last.
     real : bool
         Whether the scores are real quantities rather than probabilities.
+    closed : {"right", "left"}
+        The end that bins of equal width, or of ``edges``, contain. "left": bin b holds b/n_bins <= p < (b+1)/n_bins, and
+        the last bin also p = 1, as in Luo et al. (2022). It matters for scores on an edge only, not for equal weight.
 
     Examples
     --------
     >>> bins([0, 0.1, 0.3, 0.31, 1]).tolist()
     [0, 0, 2, 3, 9]
+    >>> bins([0, 0.1, 0.3, 0.31, 1], closed="left").tolist()
+    [0, 1, 3, 3, 9]
     >>> bins([0.5, 0.5, 0.5, 0.6, 0.7, 0.8], n_bins=3, strategy="mass").tolist()
     [0, 0, 0, 1, 2, 2]
     >>> bins([0, 0.1, 0.3, 0.31, 1], edges=[0, 0.1, 0.3, 1]).tolist()
@@ -82,17 +89,27 @@ def bins(
     validate_scores(np.zeros(array.size), p, weight, real=real)
     ps = np.asarray(p, np.float64)
     ws = np.ones(len(ps)) if weight is None else np.asarray(weight, np.float64)
-    return assign_bins(ps, ws, n_bins, strategy, edges=edges, real=real)
+    return assign_bins(ps, ws, n_bins, strategy, edges=edges, real=real, closed=closed)
 
 
 def assign_bins(
-    p: FloatArray, w: FloatArray, n_bins: int, strategy: Strategy, *, edges: ArrayLike | None = None, real: bool = False
+    p: FloatArray,
+    w: FloatArray,
+    n_bins: int,
+    strategy: Strategy,
+    *,
+    edges: ArrayLike | None = None,
+    real: bool = False,
+    closed: Closed = "right",
 ) -> IntArray:
     """Return the bin of each validated score; see `bins`."""
     check_integer("n_bins", n_bins, 1)
     check_choice("strategy", strategy, ("width", "mass"))
+    check_choice("closed", closed, ("right", "left"))
     if edges is not None:
         limits = _check_edges(edges, p)
+        if closed == "left":
+            return np.minimum(np.searchsorted(limits, p, side="right") - 1, len(limits) - 2)
         return np.maximum(np.searchsorted(limits, p, side="left") - 1, 0)
     if strategy == "mass":
         order = argsort(p)
@@ -109,7 +126,7 @@ def assign_bins(
     limits = low * (1 - inner) + high * inner
     out = np.empty(len(p), np.int32)
     # The kernel counts edges at or below a value; bins closed on the right need those strictly below.
-    digitize(np.ascontiguousarray(p), np.nextafter(limits, np.inf), out)
+    digitize(np.ascontiguousarray(p), np.nextafter(limits, np.inf) if closed == "right" else limits, out)
     return out.astype(np.int64)
 
 
@@ -138,6 +155,7 @@ def ece(
     strategy: Strategy = "width",
     norm: Norm = 1,
     real: bool = False,
+    closed: Closed = "right",
 ) -> float:
     """Compute the expected calibration error: the gap between mean outcome and mean score, averaged over score bins.
 
@@ -146,7 +164,7 @@ def ece(
     y, p : array-like, shape (n,)
         Outcomes and scores in [0, 1]; any finite numbers if ``real``. For scores of shape (n, k) see `top_label_ece` and
         `classwise_ece`.
-    weight, n_bins, strategy, real
+    weight, n_bins, strategy, real, closed
         As for `bins`.
     norm : {1, 2, "max"}
         With gap_b = ybar_b - pbar_b and share s_b = W_b/W: sum_b s_b |gap_b|; the square root of sum_b s_b gap_b^2; or
@@ -163,7 +181,7 @@ def ece(
     (0.25, 0.0833...)
     """
     data = validate_scores(y, p, weight, real=real)
-    index = assign_bins(data.p, data.w, n_bins, strategy, real=real)
+    index = assign_bins(data.p, data.w, n_bins, strategy, real=real, closed=closed)
     sums = np.bincount(index, data.w), np.abs(np.bincount(index, data.w * (data.y - data.p)))
     mass, total = (column[sums[0] > 0] for column in sums)
     if norm == 1:
@@ -184,6 +202,7 @@ def mce(
     n_bins: int = 10,
     strategy: Strategy = "width",
     real: bool = False,
+    closed: Closed = "right",
 ) -> float:
     """Compute the maximum calibration error: the largest gap of any non-empty bin (`ece` with ``norm="max"``).
 
@@ -192,7 +211,7 @@ def mce(
     >>> mce([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.5])
     0.5
     """
-    return ece(y, p, weight, n_bins=n_bins, strategy=strategy, norm="max", real=real)
+    return ece(y, p, weight, n_bins=n_bins, strategy=strategy, norm="max", real=real, closed=closed)
 
 
 def ace(
@@ -281,6 +300,7 @@ def top_label_ece(
     n_bins: int = 10,
     strategy: Strategy = "width",
     norm: Norm = 1,
+    closed: Closed = "right",
 ) -> float:
     """Compute the calibration error of the confidence: `ece` of each row's highest score, against whether it was correct.
 
@@ -290,7 +310,7 @@ def top_label_ece(
         The class of each row, a column index of p.
     p : array-like, shape (n, k)
         The probabilities of the classes, adding up to 1. Of equal highest ones the first column is the top label.
-    weight, n_bins, strategy, norm
+    weight, n_bins, strategy, norm, closed
         As for `ece`.
 
     Examples
@@ -300,7 +320,7 @@ def top_label_ece(
     """
     data = validate_class_scores(y, p, weight)
     correct = (data.p.argmax(axis=1) == data.y).astype(np.float64)
-    return ece(correct, data.p.max(axis=1), data.w, n_bins=n_bins, strategy=strategy, norm=norm)
+    return ece(correct, data.p.max(axis=1), data.w, n_bins=n_bins, strategy=strategy, norm=norm, closed=closed)
 
 
 def classwise_ece(

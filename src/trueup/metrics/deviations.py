@@ -32,6 +32,7 @@ import numpy as np
 
 from trueup._validate import check_fraction, check_integer
 from trueup.data.columns import frame_like, to_jsonable
+from trueup.kernels.pairs import LAPLACE, distances, self_distances
 from trueup.kernels.threads import Workers
 from trueup.metrics.inference import step_down
 from trueup.metrics.local import Neighbourhoods, Options, check_gamma, read_neighbourhoods
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import BoolArray, FloatArray, IntArray
-    from trueup.metrics.binned import Strategy
+    from trueup.metrics.binned import Closed, Strategy
     from trueup.metrics.local import Kernel, Query
 
 BISECTIONS = 24  # limits are accurate to 1e-7 of their width, and never too narrow
@@ -148,8 +149,8 @@ class LocalErrors:
     level: float
     neighbourhoods: int
     draws: int
-    points: tuple[FloatArray, IntArray, float]
-    """Positions of the points, their cells, and the factor of distances."""
+    points: tuple[FloatArray, IntArray, float, Any]
+    """Positions of the points, their cells, the factor of distances, and the kernel."""
     error: FloatArray
     size: FloatArray
     noise: FloatArray
@@ -175,8 +176,8 @@ class LocalErrors:
             Maximum number of points.
         distinct : bool
             Whether to skip points that share most of their neighbourhood with a point already listed: those in the same
-            bin at which that one has a kernel above 1/2, |phi - phi'|_1 < d gamma ln 2; for groups, the same bin and group.
-            Fewer than k may remain.
+            bin at which that one has a kernel above 1/2, as |phi - phi'|_1 < d gamma ln 2; for groups, the same bin and
+            group. Fewer than k may remain.
         """
         check_integer("k", k, 0)
         order = np.lexsort((-np.abs(self.sigma), self.log_p))
@@ -184,15 +185,16 @@ class LocalErrors:
         if not distinct:
             return order[:k]
         listed: list[int] = []
-        points, cell, scale = self.points
+        points, cell, scale, kernel = self.points
         while len(order) and len(listed) < k:
             first, order = int(order[0]), order[1:]
             listed.append(first)
             if len(listed) < k:
                 near = cell[order] == cell[first]
                 with np.errstate(over="ignore"):
-                    distance = scale * np.abs(points[order[near]] - points[first]).sum(axis=1)
-                near[near] = distance < math.log(2.0)  # a kernel above 1/2
+                    distance = scale * distances(kernel, points[order[near]], points[[first]])[:, 0]
+                    own = scale * float(self_distances(kernel, points[[first]])[0])
+                near[near] = distance - own < math.log(2.0)  # a kernel above half of that of the point itself
                 order = order[~near]
         return np.array(listed, np.int64)
 
@@ -241,6 +243,7 @@ def local_errors(
     tolerance: float | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    closed: Closed = "right",
 ) -> LocalErrors:
     """Compute local calibration errors with their effective sample sizes, limits and p-values.
 
@@ -292,7 +295,7 @@ def local_errors(
     check_fraction("level", level, hint="0.95 gives a 95% band")
     check_integer("draws", draws, 0, MAX_DRAWS, hint="199 or 999 are common; 0 adjusts by a bound")
     check_integer("random_state", random_state, 0, hint="it seeds the draws")
-    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device)
+    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device, closed)
     reach = check_gamma(gamma, kernel)
     rows = read_neighbourhoods(phi, confidence, hit, weight, options)
     means, error, noise, used = _local_means(rows, reach)
@@ -318,7 +321,7 @@ def local_errors(
     values = np.full((len(columns), len(used)), math.nan)
     values[1] = 0.0
     values[:, used] = columns
-    places = rows.query, rows.query_cell, rows.scale(reach)
+    places = rows.query, rows.query_cell, rows.scale(reach), LAPLACE if kernel == "group" else kernel
     return LocalErrors(None if gamma is None else reach, float(level), len(first), int(draws), places, *values)
 
 
@@ -328,7 +331,9 @@ def _local_means(rows: Neighbourhoods, gamma: float) -> tuple[LocalMeans, FloatA
     columns = (w, w * (p - rows.hit), w * p, w**2, w**2 * p, w**2 * p * (1 - p), np.ones(len(p)))
     scale = rows.scale(gamma)
     # If each row is its own neighbour, the largest kernel is 1 and need not be estimated.
-    powers = (1.0, 2.0) if rows.options.query is None and not rows.options.leave_one_out else (1.0, 2.0, LARGE_POWER)
+    named = not callable(rows.options.kernel)  # a function may exceed 1, also at a point itself
+    alone = rows.options.query is None and not rows.options.leave_one_out
+    powers = (1.0, 2.0) if alone and named else (1.0, 2.0, LARGE_POWER)
     sums = rows.sums(columns, [power * scale for power in powers])
     used = sums.total[0, :, 0] > 0
     once, squared = sums.total[0, used], sums.total[1, used]
@@ -340,7 +345,8 @@ def _local_means(rows: Neighbourhoods, gamma: float) -> tuple[LocalMeans, FloatA
     # The kernel of the nearest row is at most 1, and its power at most the sum of all; both with the shift of the mass.
     nearest = scale * sums.shift[0, used]
     if len(powers) > 2:
-        nearest = np.minimum(nearest, np.log(sums.total[2, used, 6]) / LARGE_POWER - shift[2])
+        largest_kernel = np.log(sums.total[2, used, 6]) / LARGE_POWER - shift[2]
+        nearest = np.minimum(nearest, largest_kernel) if named else largest_kernel
     largest = np.log(heaviest[rows.query_cell[used]]) + nearest
     means = LocalMeans(
         np.clip(once[:, 2] / once[:, 0], 0.0, 1.0),

@@ -1,7 +1,8 @@
 """Local calibration: the error of the confidence among similar rows of similar confidence.
 
-Luo et al. (2022), "Local calibration: metrics and recalibration": the LCE (equation 4) and its maximum, the MLCE (equation
-5), with the kernel exp(-|phi - phi'|_1 / (d gamma)).
+Luo, Bhatnagar, Bai, Zhao, Wang, Xiong, Savarese, Ermon, Schmerling & Pavone (2022), "Local Calibration: Metrics and
+Recalibration", UAI 2022, arXiv:2102.10809: the LCE (equation 4) and its maximum, the MLCE (equation 5), with the kernel
+exp(-|phi - phi'|_1 / (d gamma)).
 
 The kernel depends on distances only, so that gamma is meaningless without the scaling of the features. A `FeatureMap`
 scales each column, optionally rotates them to principal components, and applies one common factor that makes the mean
@@ -20,8 +21,9 @@ from trueup._validate import check_choice, check_fraction, check_integer, check_
 from trueup.data.columns import check_aligned, frame_like
 from trueup.data.values import MAX_VALUE
 from trueup.errors import ArgumentError, DataError
-from trueup.kernels.laplace import EXACT, Sums, as_bytes, sums
-from trueup.metrics.binned import Strategy, assign_bins
+from trueup.kernels.laplace import EXACT, Sums, as_bytes
+from trueup.kernels.pairs import LAPLACE, kernel_scale, sums
+from trueup.metrics.binned import Closed, Strategy, assign_bins
 from trueup.metrics.inputs import (
     as_labels,
     check_unit_interval,
@@ -34,15 +36,15 @@ from trueup.metrics.inputs import (
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike
 
     from trueup._types import AnyArray, FloatArray, IntArray
 
+    Kernel = Literal["laplace", "gaussian", "group"] | Callable[[FloatArray, FloatArray], Any]
     Query = tuple[ArrayLike, ArrayLike]
 
-Kernel = Literal["laplace", "group"]
 MAX_SCALE = 1e200  # of a distance: times the largest coordinate it is still finite
 SMALLEST_WEIGHT = 1e-100  # relative to the largest: its square times a small kernel is still positive
 MAX_BINS = 1_000_000
@@ -64,6 +66,7 @@ class Options(NamedTuple):
     tolerance: float | None = None
     threads: int | None = None
     device: str = "cpu"
+    closed: Closed = "right"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,24 +89,27 @@ class Neighbourhoods:
     options: Options
 
     def scale(self, gamma: float) -> float:
-        """Return the scale of the kernel exp(-scale * distance): 1 / (d gamma)."""
-        return 1.0 / float(max(self.points.shape[1] * gamma, 1.0 / MAX_SCALE))
+        """Return the scale of the kernel exp(-scale * distance): 1 / (d gamma) for the Laplace kernel."""
+        kernel = LAPLACE if self.options.kernel == "group" else self.options.kernel
+        return kernel_scale(kernel, self.points.shape[1], gamma, MAX_SCALE)
 
     def sums(self, columns: Sequence[FloatArray], scales: Sequence[float]) -> Sums:
         """Return kernel-weighted sums of columns, the first of them weights, at each query point and scale."""
         options = self.options
         stacked, steps = np.column_stack(columns), np.array(scales)
         tolerance = EXACT if options.tolerance is None else options.tolerance
-        settings: dict[str, Any] = {"tolerance": tolerance, "threads": options.threads, "device": options.device}
+        settings: dict[str, Any] = {"threads": options.threads}
+        if (kernel := LAPLACE if options.kernel == "group" else options.kernel) == LAPLACE:
+            settings |= {"tolerance": tolerance, "device": options.device}
         if options.query is not None:
-            return sums(self.points, stacked, self.cell, steps, at=(self.query, self.query_cell), **settings)
-        own = sums(self.points, stacked, self.cell, steps, own=not options.leave_one_out, **settings)
+            return sums(kernel, self.points, stacked, self.cell, steps, at=(self.query, self.query_cell), **settings)
+        own = sums(kernel, self.points, stacked, self.cell, steps, own=not options.leave_one_out, **settings)
         if len(self.rows) == len(self.query):
             return own
         # Rows of weight 0 are query points without being rows.
         others = np.setdiff1d(np.arange(len(self.query)), self.rows)
         at = (self.query[others], self.query_cell[others])
-        rest = sums(self.points, stacked, self.cell, steps, at=at, **settings)
+        rest = sums(kernel, self.points, stacked, self.cell, steps, at=at, **settings)
         place = np.argsort(np.append(self.rows, others))
         return Sums(*(np.concatenate(parts, axis=1)[:, place] for parts in zip(own, rest, strict=True)))
 
@@ -122,9 +128,14 @@ def read_neighbourhoods(
     phi: ArrayLike, confidence: ArrayLike, hit: ArrayLike, weight: ArrayLike | None, options: Options
 ) -> Neighbourhoods:
     """Validate the arguments of a local measure except gamma, and assign rows and query points to bins."""
-    check_choice("kernel", options.kernel, ("laplace", "group"))
+    if not callable(options.kernel):
+        check_choice("kernel", options.kernel, ("laplace", "gaussian", "group"))
     check_choice("strategy", options.strategy, ("width", "mass"))
     check_choice("device", options.device, ("cpu", "cuda"))
+    if options.device == "cuda" and options.kernel not in ("laplace", "group"):
+        raise ArgumentError(
+            "the GPU sums the Laplace kernel only", hint="leave device out for other kernels", parameter="device"
+        )
     check_integer("bins", options.bins, 1, MAX_BINS, hint="15 is common, 5 for few rows")
     check_integer("threads", options.threads, 1, optional=True, hint="leave it out to use all cores")
     check_fraction("tolerance", options.tolerance, optional=True, hint="None computes exact sums")
@@ -147,7 +158,7 @@ def read_neighbourhoods(
     query, level = (points, p) if options.query is None else _read_query(options.query, points, options.kernel)
     # Query points are binned with the rows, as rows of weight 0: bins of equal mass keep their edges.
     both, masses = (p, w) if options.query is None else (np.append(p, level), np.append(w, np.zeros(len(level))))
-    cells = assign_bins(both, masses, int(options.bins), options.strategy)
+    cells = assign_bins(both, masses, int(options.bins), options.strategy, closed=options.closed)
     if options.kernel == "group":
         codes = encode_labels(points if options.query is None else np.append(points, query))[1]
         cells = np.unique(codes * int(options.bins) + cells, return_inverse=True)[1].astype(np.int64)
@@ -164,16 +175,19 @@ def read_neighbourhoods(
 
 
 def check_gamma(gamma: float | None, kernel: Kernel) -> float:
-    """Validate and return gamma; infinity for the group kernel, which has no gamma."""
-    if kernel == "group":
+    """Validate and return gamma: infinity for the group kernel and 1 for a function, which have no gamma."""
+    if kernel == "group" or callable(kernel):
         if gamma is not None:
-            message = f"gamma belongs to the Laplace kernel; got {gamma!r}"
-            raise ArgumentError(message, hint='leave it out for kernel="group"', parameter="gamma")
-        return math.inf
+            message = f"gamma belongs to the Laplace and the Gaussian kernel; got {gamma!r}"
+            hint = (
+                'leave it out for kernel="group"' if kernel == "group" else "leave it out; the function has its own reach"
+            )
+            raise ArgumentError(message, hint=hint, parameter="gamma")
+        return 1.0 if callable(kernel) else math.inf
     unit = "0.4 is 0.4 of the mean distance of two rows, if phi comes from fit_features"
     if gamma is None:
         raise ArgumentError(
-            "gamma is required by the Laplace kernel: it is the reach of a neighbourhood",
+            "gamma is required by this kernel: it is the reach of a neighbourhood",
             hint=f"in units of phi, per column: {unit}; lce_curve shows the errors for many gammas",
             parameter="gamma",
         )
@@ -241,6 +255,7 @@ def lce(
     tolerance: float | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    closed: Closed = "right",
 ) -> FloatArray:
     """Compute the local calibration error of each row: mean confidence against mean hit among similar rows.
 
@@ -256,18 +271,21 @@ def lce(
     gamma : float, optional
         The reach of a neighbourhood, above 0: a row at distance |phi - phi'|_1 = d gamma has 1/e of the weight of one at
         distance 0. If it is infinite, all rows of the bin count equally. Its meaning depends on the scaling of phi: with
-        `fit_features`, whose rows have a mean distance of d, it is a share of that distance. Required by kernel "laplace"
-        (`lce_curve` helps to choose it), and not allowed with kernel "group".
-    bins, strategy
-        Only rows in the same bin of confidence are neighbours; the bins are those of `trueup.metrics.bins`.
+        `fit_features`, whose rows have a mean distance of d, it is a share of that distance. Required by the kernels
+        "laplace" and "gaussian" (`lce_curve` helps to choose it), and not allowed with others.
+    bins, strategy, closed
+        Only rows in the same bin of confidence are neighbours; the bins are those of `trueup.metrics.bins`. Those of the
+        paper are closed on the left.
     query : (phi, confidence), optional
         Other points at which to compute the error, instead of the rows. A point whose bin has no rows gets NaN.
     leave_one_out : bool
         Whether a row is excluded from its own neighbourhood. One that is alone in its bin then gets NaN.
     signed : bool
         Whether to keep the sign: positive if the confidence is too high.
-    kernel : {"laplace", "group"}
-        exp(-|phi - phi'|_1 / (d gamma)), or 1 within a group and 0 between groups: the binned error group by group.
+    kernel : {"laplace", "gaussian", "group"} or function
+        exp(-|phi - phi'|_1 / (d gamma)); exp(-|phi - phi'|_2^2 / (2 d gamma^2)); or 1 within a group and 0 between groups:
+        the binned error group by group. A function of two arrays of points, (m, d) and (n, d), returns the (m, n)
+        similarities, at least 0, as those of ``sklearn.metrics.pairwise`` do.
     tolerance : float, optional
         Permitted error of each value, for speed; by default sums are exact, with six digits or more.
     threads : int, optional
@@ -296,7 +314,7 @@ def lce(
     >>> lce(phi, confidence, hit, gamma=np.inf).round(3)
     array([0.167, 0.167, 0.167])
     """
-    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device)
+    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device, closed)
     reach = check_gamma(gamma, kernel)
     errors = _signed_errors(read_neighbourhoods(phi, confidence, hit, weight, options), [reach])[0]
     return np.asarray(errors if signed else np.abs(errors))
@@ -317,6 +335,7 @@ def mlce(
     tolerance: float | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    closed: Closed = "right",
 ) -> float:
     """Compute the maximum local calibration error (Luo et al. 2022, equation 5): the largest `lce` of any point.
 
@@ -327,7 +346,7 @@ def mlce(
     >>> mlce([0.0, 0.0, 1.0], [0.5, 0.5, 0.5], [1, 0, 0], gamma=0.001)
     0.5
     """
-    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device)
+    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device, closed)
     reach = check_gamma(gamma, kernel)
     errors = np.abs(_signed_errors(read_neighbourhoods(phi, confidence, hit, weight, options), [reach])[0])
     return float(np.nanmax(errors)) if np.isfinite(errors).any() else math.nan
@@ -348,6 +367,7 @@ def mean_lce(
     tolerance: float | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    closed: Closed = "right",
 ) -> float:
     """Compute the mean local calibration error: the weighted mean `lce` of the rows, or the plain mean over ``query``.
 
@@ -358,7 +378,7 @@ def mean_lce(
     >>> mean_lce([0.0, 0.0, 1.0], [0.5, 0.5, 0.5], [1, 0, 0], gamma=0.001)
     0.1666...
     """
-    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device)
+    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device, closed)
     reach = check_gamma(gamma, kernel)
     rows = read_neighbourhoods(phi, confidence, hit, weight, options)
     return _average(rows, np.abs(_signed_errors(rows, [reach])[0]))
@@ -418,9 +438,11 @@ def lce_curve(
     strategy: Strategy = "width",
     query: Query | None = None,
     leave_one_out: bool = False,
+    kernel: Literal["laplace", "gaussian"] = "laplace",
     tolerance: float | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    closed: Closed = "right",
 ) -> LceCurve:
     """Compute `mlce` and `mean_lce` for many gammas in one pass over the distances (Luo et al. 2022, figures 1 and 3).
 
@@ -431,8 +453,9 @@ def lce_curve(
 
     Notes
     -----
-    Other parameters as for `lce`, except ``gamma``, ``signed`` and ``kernel``. Where the largest error is near 1,
-    neighbourhoods are single rows; where it is near ``mce``, they are whole bins: a useful gamma lies between.
+    Other parameters as for `lce`, except ``gamma`` and ``signed``; ``kernel`` is "laplace" or "gaussian". Where the largest
+    error is near 1, neighbourhoods are single rows; where it is near ``mce``, they are whole bins: a useful gamma lies
+    between.
 
     Examples
     --------
@@ -445,9 +468,14 @@ def lce_curve(
     values = GAMMAS if gammas is None else np.asarray(gammas, object).ravel().tolist()
     if not len(values):
         raise ArgumentError("gammas is empty", hint="leave it out for a grid from 0.01 to 10", parameter="gammas")
-    grid = [check_gamma(value, "laplace") for value in values]
+    check_choice("kernel", kernel, ("laplace", "gaussian"))
+    grid = [check_gamma(value, kernel) for value in values]
     rows = read_neighbourhoods(
-        phi, confidence, hit, weight, Options(bins, strategy, query, leave_one_out, "laplace", tolerance, threads, device)
+        phi,
+        confidence,
+        hit,
+        weight,
+        Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device, closed),
     )
     errors = np.abs(_signed_errors(rows, [*grid, math.inf]))  # the last line is the limit
     filled = np.where(np.isnan(errors), -1.0, errors)

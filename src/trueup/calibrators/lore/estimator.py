@@ -17,15 +17,16 @@ from trueup.calibrators.curves.estimators import cut_by_mass
 from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.groups import fit_groups
 from trueup.calibrators.lore import map as local
-from trueup.calibrators.lore.map import Design, Embedding, LocalMap, TransformerMap
+from trueup.calibrators.lore.map import Design, Embedding, KernelMap, LocalMap, TransformerMap
 from trueup.calibrators.model import Map, UnchangedMap
 from trueup.calibrators.stopping import History, Holdout, Split
 from trueup.data.folds import MAX_DUPLICATES
 from trueup.data.frame import read_like
 from trueup.errors import ArgumentError, TrueupError
-from trueup.kernels import laplace
+from trueup.kernels import pairs
 from trueup.kernels.fitting import log_losses
 from trueup.kernels.laplace import as_bytes
+from trueup.kernels.pairs import GAUSSIAN, LAPLACE, kernel_scale
 from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.local import fit_features
 
@@ -57,9 +58,8 @@ class LoRe(FeatureCalibrator):
     rows in its bin of scores, weighted by k: Eq. 6 of the paper. Segments on which scores are miscalibrated need not be
     named: the rows of such a segment are close together.
 
-    For several classes, the highest score is reset to the rate at which its class is correct, and the other classes share
-    the rest in proportion. The order of classes may change, as in the paper: an overconfident class need not remain the
-    highest.
+    For several classes, the highest score is reset to the rate at which its class is correct, and the class is kept, as in
+    the paper; the other classes share the rest in proportion, as far as none exceeds it. See ``keep_class``.
 
     Parameters
     ----------
@@ -101,9 +101,21 @@ class LoRe(FeatureCalibrator):
           This is histogram binning in each group.
         - A transformer is fitted to the unscaled design matrix, and its output is the point. Such a model cannot be saved.
 
-        Coordinates then have one common factor, so that two random rows are 1 apart per dimension on average.
     components : int or None
         The maximum number of principal components; None keeps the scaled columns.
+    unit : bool
+        Whether coordinates have a common factor so that two random rows are 1 apart per dimension on average. False leaves
+        the units of the embedding, as in the paper: with "columns" or a transformer, those of its output.
+    kernel : {"laplace", "gaussian"} or function
+        "gaussian" is ``exp(-|phi(x) - phi(x')|_2^2 / (2 d gamma^2))``. A function of two arrays of points returns their
+        similarities, as for `trueup.metrics.lce`; it is used as it is for every finite gamma, and a row that is similar to
+        no row of its bin uses the whole bin. Such a model cannot be saved.
+    keep_class : bool
+        For several classes: whether the predicted class stays the highest, as in the paper, which resets its confidence
+        only. The confidence is then at least 1/k, k the number of classes, and what another class would have above it is
+        shared by all others. False allows any confidence, and the predicted class may change.
+    closed : {"right", "left"}
+        The end that bins of equal width contain; "left" as in the paper.
     task : {"auto", "binary"}
         "auto" is binary for one prediction column, multiclass for several. Real outcomes are rejected.
     categorical : column names
@@ -149,8 +161,8 @@ class LoRe(FeatureCalibrator):
 
     References
     ----------
-    Luo, Bhatnagar, Bai, Zhao, Wang, Xiong, Savarese, Ermon, Schmerling & Pavone (2022), "Local calibration: metrics and
-    recalibration".
+    Luo, Bhatnagar, Bai, Zhao, Wang, Xiong, Savarese, Ermon, Schmerling & Pavone (2022), "Local Calibration: Metrics and
+    Recalibration", UAI 2022, arXiv:2102.10809.
 
     Examples
     --------
@@ -178,6 +190,10 @@ class LoRe(FeatureCalibrator):
     strategy: str = "auto"
     embedding: Any = "pca"
     components: int | None = 20
+    unit: bool = True
+    kernel: Any = LAPLACE
+    keep_class: bool = True
+    closed: str = "right"
     classes: Any = None
     logits: bool = False
     threads: int | None = None
@@ -212,9 +228,10 @@ class LoRe(FeatureCalibrator):
         self._check(table.schema.task)
         stopping.check_row_count(table)
         pooled = pool_rows(table)
-        embedding = fit_embedding(self.embedding, self.components, table, pooled)
+        embedding = fit_embedding(self.embedding, self.components, table, pooled, unit=bool(self.unit))
         edges = self._score_edges(table.prediction[pooled.first], pooled)
-        selector = MapSelector(embedding, edges, *self._candidate_values(embedding), self.threads)
+        keeps = bool(self.keep_class) and table.schema.task == "multiclass"
+        selector = MapSelector(embedding, edges, *self._candidate_values(embedding), self.threads, self.kernel, keeps)
         placed = place_rows(table, pooled, embedding, edges)
         # Leaving out one row would leave the others of its cluster.
         leave_one_out = len(pooled.first) <= MAX_LEAVE_ONE_OUT and table.cluster is None
@@ -248,7 +265,9 @@ class LoRe(FeatureCalibrator):
         else:
             bins = int(self.bins)
         if strategy == "width":
-            return local.even_edges(bins)
+            # The map has bins closed on the right: at the float below an edge they are those closed on the left.
+            edges = local.even_edges(bins)
+            return edges if self.closed == "right" else np.nextafter(edges, 0.0)
         score, place = np.unique(local.confidence_of(prediction)[0] + 0.0, return_inverse=True)
         return cut_by_mass(score, np.bincount(place.ravel(), pooled.weight).astype(np.float64), bins)[0]
 
@@ -258,6 +277,8 @@ class LoRe(FeatureCalibrator):
         gammas: tuple[float, ...] = GAMMAS if auto else (float(self.gamma),)
         if auto and embedding.features is None:
             gammas = (math.inf,) if embedding.index is None else (1.0, math.inf)
+        elif auto and callable(self.kernel):
+            gammas = (1.0, math.inf)
         shrinkages: tuple[float, ...] = SHRINKAGES if auto else (0.0,)
         if not isinstance(self.shrinkage, str):
             shrinkages = (float(self.shrinkage),)
@@ -300,6 +321,16 @@ class LoRe(FeatureCalibrator):
             check_integer("bins", self.bins, 1, local.MAX_BINS, hint='"auto" chooses it by the number of rows')
         check_choice("move", self.move, ("auto", RESET, SHIFT))
         check_choice("strategy", self.strategy, ("auto", "mass", "width"))
+        check_choice("closed", self.closed, ("right", "left"))
+        if not callable(self.kernel):
+            check_choice("kernel", self.kernel, (LAPLACE, GAUSSIAN))
+        if isinstance(self.embedding, str) and self.embedding == "groups" and self.kernel != LAPLACE:
+            raise ArgumentError(
+                "groups have no distances: a kernel of other points cannot be combined with them",
+                hint="leave kernel out, or use {embedding}",
+                parameter="kernel",
+                settings={"embedding": "pca"},
+            )
         check_integer("components", self.components, 1, MAX_INTEGER, optional=True)
         check_integer("threads", self.threads, 1, MAX_INTEGER, optional=True)
         if isinstance(self.embedding, str):
@@ -326,8 +357,10 @@ def _hold_out_rows(table: Table) -> Split:
     return stopping.split_rows(table, Holdout(share), 0)[0]
 
 
-def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: PooledRows) -> Embedding:
-    """Fit the space that the `LoRe` parameters ``embedding`` and ``components`` define, to a table and its pooled rows."""
+def fit_embedding(
+    embedding: Any, components: int | None, table: Table, pooled: PooledRows, *, unit: bool = True
+) -> Embedding:
+    """Fit the space that the `LoRe` parameters of these names define, to a table and its pooled rows."""
     named = isinstance(embedding, str)
     if named and embedding == "groups":
         return Embedding(index=fit_groups(table)[0])
@@ -357,11 +390,11 @@ def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: 
     if not named:
         transformer = _fit_transformer(embedding, X, pooled.rows)
         points = local.transform_points(transformer, X)
-        return Embedding(design, fit_features(points, scaling="none", weight=pooled.weight), transformer)
+        return Embedding(design, fit_features(points, scaling="none", weight=pooled.weight, unit=unit), transformer)
     if not (X.max(axis=0) > X.min(axis=0)).any():
         return Embedding()
     count = None if components is None else min(int(components), *X.shape)
-    return Embedding(design, fit_features(X, components=count, scaling="none", weight=pooled.weight))
+    return Embedding(design, fit_features(X, components=count, scaling="none", weight=pooled.weight, unit=unit))
 
 
 def _fit_design(table: Table, weight: FloatArray, *, scaled: bool, gaps: bool) -> Design:
@@ -465,16 +498,20 @@ class PlacedRows:
     confidence: FloatArray  # the score; for several classes the highest
     hit: FloatArray  # the outcome; for several classes whether the predicted class is correct
     share: FloatArray  # of the true class in what the confidence leaves to other classes; 1 if it is the predicted one
+    largest: FloatArray  # the share of the largest of the other classes
+    classes: int  # 1 for a single score
     points: FloatArray  # (n, d)
     group: IntArray
     bin: IntArray
 
-    def losses(self, rate: FloatArray) -> FloatArray:
-        """Return the log loss of every row if its confidence were ``rate``."""
-        out = np.empty(len(rate))
+    def losses(self, rate: FloatArray, *, keeps: bool = False) -> FloatArray:
+        """Return the log loss of every row if its confidence were ``rate``; ``keeps`` as for `trueup.LoRe`."""
+        out, chances = np.empty(len(rate)), (1.0 - rate) * self.share
+        if keeps:
+            rate, chances = local.keep_called(rate, self.share, self.largest, self.classes)
         log_losses(self.hit, rate, MIN_PROBABILITY, out)
         missed = self.share < 1
-        chance = (1.0 - rate[missed]) * self.share[missed]
+        chance = chances[missed]
         out[missed] = -np.log(np.where(chance > 0, chance, MIN_PROBABILITY))
         return out
 
@@ -484,13 +521,15 @@ def place_rows(table: Table, pooled: PooledRows, embedding: Embedding, edges: Fl
     table = table.take(pooled.first)
     points, group = embedding.place([table.columns[feature.name] for feature in table.schema.features], len(table))
     confidence, top = local.confidence_of(table.prediction)
-    hit, share = table.y, np.ones(len(table))
+    hit, share, largest = table.y, np.ones(len(table)), np.ones(len(table))
     if top is not None:
         hit = (table.y == top).astype(np.float64)
         others = local.reset(table.prediction, top, np.zeros(len(table)))
+        largest = others.max(axis=1)
         share = np.where(hit == 1, 1.0, others[np.arange(len(table)), table.y.astype(np.int64)])
     bins = local.number_bins(confidence, edges)
-    return PlacedRows(pooled, np.ascontiguousarray(confidence), hit, share, points, group, bins)
+    classes = 1 if top is None else table.prediction.shape[1]
+    return PlacedRows(pooled, np.ascontiguousarray(confidence), hit, share, largest, classes, points, group, bins)
 
 
 def _sum_cells(
@@ -540,6 +579,12 @@ class MapSelector:
     shrinkages: tuple[float, ...]
     moves: tuple[str, ...]
     threads: int | None
+    kernel: Any = LAPLACE
+    keeps: bool = False
+
+    def scales(self, gammas: FloatArray, dimensions: int) -> FloatArray:
+        """Return the scale of the kernel for each of ``gammas``."""
+        return np.array([kernel_scale(self.kernel, dimensions, gamma, local.MAX_SCALE) for gamma in gammas])
 
     def build(self, placed: PlacedRows, gamma: float, shrinkage: float, move: str) -> LocalMap:
         """Return the map fitted on all rows, pooled if bin and point are equal (only the bin if gamma is infinite)."""
@@ -558,7 +603,10 @@ class MapSelector:
         points = np.ascontiguousarray(points[rows[first][in_order]])
         near = (keys, place.ravel(), points, mass[in_order], total[in_order])
         kind = LocalMap if space.transformer is None else TransformerMap
-        return kind(space, *near, self.edges, groups, gamma, shrinkage, shifts)
+        if callable(self.kernel) and not infinite:
+            kind = KernelMap
+        kernel = LAPLACE if infinite else self.kernel
+        return kind(space, *near, self.edges, groups, gamma, shrinkage, shifts, kernel, self.keeps)
 
     def by_leave_one_out(self, placed: PlacedRows, table: Table) -> Selection:
         """Evaluate all candidates on every row, left out with all rows of equal features and prediction, if at most ten."""
@@ -577,12 +625,13 @@ class MapSelector:
         sums, factors = np.zeros((len(self.gammas), len(rows), 3)), np.ones((len(self.gammas), len(rows)))
         finite = [number for number, gamma in enumerate(self.gammas) if not math.isinf(gamma)]
         if finite:
-            scales = 1.0 / (placed.points.shape[1] * np.array(self.gammas)[finite])
-            numbers = np.unique(key[first], return_inverse=True)[1].ravel()
-            others = laplace.sums(placed.points[first], totals, numbers, scales, own=False, threads=self.threads)
+            scales = self.scales(np.array(self.gammas)[finite], placed.points.shape[1])
+            numbers, at = np.unique(key[first], return_inverse=True)[1].ravel(), placed.points[first]
+            others = pairs.sums(self.kernel, at, totals, numbers, scales, own=False, threads=self.threads)
+            same = np.exp(-pairs.self_distances(self.kernel, at))[cell]  # the kernel at a point itself
             for number, scale, total, shift in zip(finite, scales, *others, strict=True):
                 decay = np.exp(-scale * shift)[cell]
-                sums[number] = total[cell] * np.where(occupied, decay, 1.0)[:, None] + rest
+                sums[number] = total[cell] * np.where(occupied, decay, 1.0)[:, None] + same[:, None] * rest
                 factors[number] = np.where(occupied, 1.0, decay)
         for columns, factor in zip(sums, factors, strict=True):
             alone = columns[:, 0] <= 0  # no neighbours, or distances do not count: use the rest of the bin
@@ -601,11 +650,17 @@ class MapSelector:
                 continue
             gamma = self.gammas[chosen[0]]
             by_hits, by_residuals = (self.build(placed, gamma, 0.0, move) for move in (RESET, SHIFT))
-            scales = 1.0 / (by_hits.points.shape[1] * np.array(self.gammas)[chosen])
+            scales = self.scales(np.array(self.gammas)[chosen], by_hits.points.shape[1])
             points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
             sources = np.column_stack([by_hits.weight, by_hits.total, by_residuals.total])
             targets = (points, by_hits.keys_of(held.confidence, group))
-            total, shift = laplace.sums(by_hits.points, sources, by_hits.place, scales, at=targets, threads=self.threads)
+            total, shift = pairs.sums(
+                by_hits.kernel, by_hits.points, sources, by_hits.place, scales, at=targets, threads=self.threads
+            )
+            alone = total[:, :, 0] <= 0  # of a kernel of the user's: use the whole bin, as the map does
+            if alone.any():
+                starts = np.searchsorted(by_hits.place, np.arange(len(by_hits.keys)))
+                total[alone] = np.broadcast_to(np.add.reduceat(sources, starts)[targets[1]], total.shape)[alone]
             sums[chosen], factors[chosen] = total, np.exp(-scales[:, None] * shift)
         return self._select(sums, factors, held, sides[1])
 
@@ -626,7 +681,7 @@ class MapSelector:
             total, mass = residuals if shifts else hits, np.where(empty, 1.0, mass)
             mixed = local.mix(mass, total, factors[number], placed.confidence, m, shifts=shifts)
             rates = np.where(empty, placed.confidence, mixed)
-            losses = placed.losses(rates)
+            losses = placed.losses(rates, keeps=self.keeps)
             loss = float(np.average(losses, weights=weight))
             if loss < lowest * (1 - TIE) or not candidates:
                 lowest, best, best_losses, best_rates = loss, len(candidates), losses, rates
@@ -639,5 +694,6 @@ class MapSelector:
                 difference[pooled.index], (weight / rows)[pooled.index], cluster=stopping.cluster_numbers(table)
             )
         kept = gain > stopping.required_gain(stopping.LATER_ROUND_ERRORS, error, effective_rows, before)
-        scores = local.reset(table.prediction, local.confidence_of(table.prediction)[1], best_rates[pooled.index])
+        top = local.confidence_of(table.prediction)[1]
+        scores = local.reset(table.prediction, top, best_rates[pooled.index], keeps=self.keeps)
         return Selection(tuple(candidates), candidates[best], before, gain, error, kept, scores)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from trueup.calibrators.groups import GroupIndex
 from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.calibrators.stopping import apply_link, task_loss
 from trueup.errors import DataError
-from trueup.kernels.laplace import Sources, Sums
+from trueup.kernels.laplace import Sums
+from trueup.kernels.pairs import GAUSSIAN, LAPLACE, kernel_scale, sources
 from trueup.kernels.sorting import digitize
 from trueup.kernels.threads import Workers
 from trueup.metrics.inputs import validate_points
@@ -37,6 +38,8 @@ CHUNK_NUMBERS = 2**23  # numbers of a design matrix that are computed at once
 MAX_BINS = 4096
 MIN_GAMMA, MAX_GAMMA = 1e-6, 1e6  # beyond these, only the nearest row counts, or distances do not count
 MAX_WEIGHT = 1e30
+MAX_SCALE = 1e200
+CALLED_MARGIN = 1e-9  # relative: a class that stays the highest exceeds the others by this much
 SPACE_DTYPES = {
     "space/fill": "<f8", "space/gaps": "|u1", "space/factor": "<f8", "space/center": "<f8", "space/scale": "<f8",
     "space/rotation": "<f8",
@@ -199,6 +202,8 @@ class LocalMap(Map):
     gamma: float  # the bandwidth of the kernel; infinite if distances do not count
     shrinkage: float  # m
     shifts: bool = False  # whether scores are shifted rather than reset
+    kernel: Any = LAPLACE  # "laplace", "gaussian", or a function of the user's
+    keeps: bool = False  # whether the highest class of a row stays the highest
 
     @property
     def bins(self) -> int:
@@ -207,8 +212,8 @@ class LocalMap(Map):
 
     @property
     def scale(self) -> float:
-        """The factor of distances in the kernel k = exp(-|phi - phi'|_1 / (d gamma)); 0 if gamma is infinite."""
-        return 1.0 / (float(self.points.shape[1]) * self.gamma)
+        """The factor of distances in the kernel, such as exp(-|phi - phi'|_1 / (d gamma)); 0 if gamma is infinite."""
+        return kernel_scale(self.kernel, self.points.shape[1], self.gamma, MAX_SCALE)
 
     @cached_property
     def _nearest_bin(self) -> IntArray:
@@ -229,14 +234,22 @@ class LocalMap(Map):
     def sums_at(self, points: FloatArray, keys: IntArray, scales: FloatArray, threads: int | None = None) -> Sums:
         """Sum ``weight`` and ``total`` of neighbours with the key of each point, weighted by the kernel, for each scale."""
         if not scales.any() or not self.points.any():  # no distances
-            starts = np.searchsorted(self.place, np.arange(len(self.keys)))
-            plain = np.add.reduceat(np.column_stack([self.weight, self.total]), starts, axis=0)
-            return Sums(np.repeat(plain[keys][None], len(scales), axis=0), np.zeros((len(scales), len(keys))))
-        return self._sources.at(points, keys, scales, threads)
+            return Sums(np.repeat(self._whole_bins[keys][None], len(scales), axis=0), np.zeros((len(scales), len(keys))))
+        result: Sums = self._sources.at(points, keys, scales, threads)
+        alone = result.total[:, :, 0] <= 0  # a kernel of the user's may be 0 for all rows of the bin: they count equally
+        if alone.any():
+            result.total[alone] = np.broadcast_to(self._whole_bins[keys], result.total.shape)[alone]
+        return result
 
     @cached_property
-    def _sources(self) -> Sources:
-        return Sources(self.points, np.column_stack([self.weight, self.total]), self.place)
+    def _whole_bins(self) -> FloatArray:
+        """Sums of weight and total for each key, without a kernel."""
+        starts = np.searchsorted(self.place, np.arange(len(self.keys)))
+        return np.asarray(np.add.reduceat(np.column_stack([self.weight, self.total]), starts, axis=0))
+
+    @cached_property
+    def _sources(self) -> Any:
+        return sources(self.kernel, self.points, np.column_stack([self.weight, self.total]), self.place)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_sources"}
@@ -250,7 +263,7 @@ class LocalMap(Map):
             weight, total = sums.total[0].T
             factor = np.exp(-self.scale * sums.shift[0])
             rate = mix(weight, total, factor, confidence, self.shrinkage, shifts=self.shifts)
-            out[rows] = reset(prediction[rows], top, rate)
+            out[rows] = reset(prediction[rows], top, rate, keeps=self.keeps)
         return out
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
@@ -287,6 +300,11 @@ class LocalMap(Map):
             weight = self.shrinkage / (rows + self.shrinkage)
             counts = f"which counts for {_row_count(self.shrinkage)} against {_number(rows)}"
             stages.append((f"shrinkage towards the score, {counts}: {weight:.1%} of the weight", 0.0, rows))
+        if top is not None and self.keeps:
+            free = float(replace(self, keeps=False).apply_one(list(row), list(prediction))[own])
+            if free < after[own]:
+                stages[-1] = (stages[-1][0], free, stages[-1][2])
+                stages.append((f"the predicted class stays the highest of {len(labels)}", 0.0, 0.0))
         values = [float(apply_link(np.array([rate]), link)[0, 0]) for _, rate, _ in stages[:-1]]
         # The last stage ends at the corrected score, to the last bit.
         for (text, _, _), (before, value) in zip(stages, itertools.pairwise([start[own], *values, end[own]]), strict=True):
@@ -345,6 +363,10 @@ class LocalMap(Map):
             "shrinkage": self.shrinkage, "shifts": self.shifts,
             "gamma": None if math.isinf(self.gamma) else self.gamma,
         }  # fmt: skip
+        if self.kernel == GAUSSIAN:
+            entry["kernel"] = GAUSSIAN
+        if self.keeps:
+            entry["keeps"] = True
         blobs = pack_arrays(NEIGHBOUR_DTYPES, self.keys, self.place, self.points.ravel(), self.weight, self.total)
         if not np.array_equal(self.edges, even_edges(self.bins)):
             entry["uneven"] = True
@@ -380,12 +402,15 @@ class LocalMap(Map):
         require(is_integer(groups) and groups == count, "the number of groups is invalid")
         require(is_integer(d) and d >= 1 and ("space" in entry or d == 1), "the number of dimensions is invalid")
         require(isinstance(shifts, bool), "the kind of correction is invalid")
+        kernel, keeps = entry.get("kernel", LAPLACE), entry.get("keeps", False)
+        require(isinstance(kernel, str) and kernel in (LAPLACE, GAUSSIAN), "the kernel is invalid")
+        require(isinstance(keeps, bool) and not (keeps and schema.task == "binary"), "the kept class is invalid")
         keys, place, points, weight, total = _unpack_neighbours(blobs, bins, groups, d)
         slack = weight * 1e-9  # sums are rounded
         valid = (total >= (-weight if shifts else 0.0) - slack) & (total <= weight + slack)
         require(bool(valid.all()), "the outcomes are invalid")
         neighbours = (keys, place, points, weight, total)
-        return cls(embedding, *neighbours, edges, groups, float(gamma), float(shrinkage), shifts)
+        return cls(embedding, *neighbours, edges, groups, float(gamma), float(shrinkage), shifts, kernel, keeps)
 
 
 def _unpack_neighbours(blobs: Mapping[str, bytes], bins: int, groups: int, d: int) -> list[AnyArray]:
@@ -410,6 +435,13 @@ class TransformerMap(LocalMap):
 
     kind = "foreign embedding"
     unsavable_hint = 'embedding="pca", or apply the transformer beforehand and use embedding="columns"'
+
+
+class KernelMap(LocalMap):
+    """A map with a kernel of the user's: it predicts, but cannot be saved."""
+
+    kind = "foreign kernel"
+    unsavable_hint = 'kernel="laplace" or kernel="gaussian"'
 
 
 def _row_count(count: float) -> str:
@@ -461,8 +493,26 @@ def mix(
     return np.asarray(np.clip(confidence + total * factor / mass, own * confidence, 1.0 - own * (1.0 - confidence)))
 
 
-def reset(prediction: FloatArray, top: IntArray | None, rate: FloatArray) -> FloatArray:
-    """Replace the score of class ``top`` by ``rate``; other classes share the rest in proportion, equally if all were 0."""
+def keep_called(rate: FloatArray, share: FloatArray, largest: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+    """Return the confidence of a called class that stays the highest of ``k``, and what of ``share`` another class has.
+
+    The confidence is ``rate``, but at least 1/k. The others share the rest; ``share`` is that of a class, ``largest`` that
+    of the largest class. If that would exceed the confidence, all shares move towards equal ones until it does not.
+    """
+    confidence = np.maximum(rate, (1.0 + CALLED_MARGIN) / k)
+    rest = 1.0 - confidence
+    equal, cap = rest / (k - 1), confidence * (1.0 - CALLED_MARGIN)
+    over = rest * largest > np.maximum(cap, equal)
+    mixed = np.where(over, (rest * largest - cap) / np.where(over, rest * largest - equal, 1.0), 0.0)
+    mixed = np.minimum(mixed, 1.0)
+    return confidence, (1.0 - mixed) * rest * share + mixed * equal
+
+
+def reset(prediction: FloatArray, top: IntArray | None, rate: FloatArray, *, keeps: bool = False) -> FloatArray:
+    """Replace the score of class ``top`` by ``rate``; other classes share the rest in proportion, equally if all were 0.
+
+    If ``keeps``, the class stays the highest; see `keep_called`.
+    """
     if top is None:
         return rate
     rows, k = np.arange(len(top)), prediction.shape[1]
@@ -475,6 +525,14 @@ def reset(prediction: FloatArray, top: IntArray | None, rate: FloatArray) -> Flo
     out[none] = 1.0
     rest[none] = k - 1.0
     out /= rest[:, None]  # first: the others may be so small that their quotient overflows
+    if keeps:
+        largest = out.copy()
+        largest[rows, top] = 0.0
+        largest = largest.max(axis=1)
+        for c in range(k):
+            confidence, out[:, c] = keep_called(rate, out[:, c], largest, k)
+        out[rows, top] = confidence
+        return out
     out *= (1.0 - rate)[:, None]
     out[rows, top] = rate
     return out
