@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,18 +76,6 @@ def realised(kind: str, y: np.ndarray, p: np.ndarray, thresholds: np.ndarray) ->
     return fpr, recall, float(np.diff(fpr) @ (recall[1:] + recall[:-1]) / 2)
 
 
-def with_plain_measure(curve: ExpectedCurve, p: np.ndarray, c: float) -> ExpectedCurve:
-    """Give the curve of scores alone the paper's band: n c over what each rate is divided by, and no noise of labels."""
-    called = (p[:, None] >= curve.threshold).sum(axis=0)
-    with np.errstate(divide="ignore"):
-        wide = {"fpr": len(p) * c / (1 - p).sum(), "tpr": len(p) * c / p.sum(), "precision": len(p) * c / called}
-    across, up = (wide["fpr"], wide["tpr"]) if curve.kind == "roc" else (wide["tpr"], wide["precision"])
-    sides = {
-        "x_low": curve.x - across, "x_high": curve.x + across, "y_low": curve.y - up, "y_high": curve.y + up,
-    }  # fmt: skip
-    return replace(curve, **{name: np.clip(side, 0, 1) for name, side in sides.items()})
-
-
 def inside(curve: ExpectedCurve, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Say at which thresholds the true point is within the limits of both its coordinates.
 
@@ -104,7 +92,7 @@ def measured(kind: str, found: Parts) -> dict[str, Any]:
     estimate = tu.decisions.expected_roc if kind == "roc" else tu.decisions.expected_pr
     curve = estimate(p, labelled=found.validation, level=LEVEL)
     bound = tu.metrics.calibration_bound(*found.validation, delta=(1 - LEVEL) / 2)
-    plain = with_plain_measure(estimate(p), p, bound.value)
+    plain = estimate(p, labelled=found.validation, band="paper")
     x_true, y_true, area = realised(kind, y, p, curve.threshold)
     _, across, up = KINDS[kind]
     ours, papers = inside(curve, x_true, y_true), inside(plain, x_true, y_true)
@@ -131,11 +119,10 @@ def picture(found: Parts) -> None:
 
     axes = Figure(figsize=(10, 5), layout="constrained", facecolor="white").subplots(1, 2)
     y, p = found.rest
-    c = tu.metrics.calibration_bound(*found.validation).value
     for kind, ax in zip(KINDS, axes, strict=True):
         estimate = getattr(tu.decisions, f"expected_{kind}")
         curve = estimate(p, labelled=found.validation, level=LEVEL)
-        plain = with_plain_measure(estimate(p), p, c)
+        plain = estimate(p, labelled=found.validation, band="paper")
         draw = getattr(tu.figures, f"draw_{kind}")
         draw(curve, ax, truth=(y, p), title=f"adult, random forest: {len(y):,} rows without labels")
         ax.fill(

@@ -204,6 +204,21 @@ def test_probabilities_are_clipped_and_real_predictions_are_not():
     assert real.predict_one({"p": 1e6}) > 1e5
 
 
+def test_clip_is_the_range_of_probabilities():
+    data = wrong(6000, prevalence=0.1)
+    literal, free = (fit(data, clip=clip, saturation=False, stopping=tu.Holdout(0.3)) for clip in ((0, 1), "auto"))
+    assert literal.model_.map.clip == (0.0, 1.0)
+    assert literal.history_.chosen == free.history_.chosen == 1
+    low, high = free.model_.map.clip
+    np.testing.assert_array_equal(np.clip(literal.predict(data), low, high), free.predict(data))
+    assert low > 0
+    narrow = fit(data, clip=(0.02, 0.5), saturation=False, stopping=None, trees=20)
+    assert narrow.model_.map.clip == (0.02, 0.5)
+    for wrong_clip in ((0.5, 0.2), "none", (0, 2), 3):
+        with pytest.raises(ArgumentError, match='clip must be "auto" or the lowest and the highest probability'):
+            fit(data, clip=wrong_clip)
+
+
 def test_trees_that_increase_the_log_loss_are_dropped(monkeypatch):
     # The squared error falls in both fits; whether the log loss does is what the stand-ins for it say.
     data = wrong(3000)
@@ -342,7 +357,12 @@ def test_an_exclusive_or_of_three_groups_is_reported_as_not_saturated():
     assert found.eps < 1e-3
     assert not found.saturated
     assert "not saturated" in found.sentence
-    assert found.sentence.endswith("use deeper trees: tu.MCGrad(depth=4, feature_fraction=1.0)")
+    assert found.sentence.endswith("use deeper trees: depth=4, or tu.MCGrad(depth=4, feature_fraction=1.0)")
+    three = fit(data, ["g1", "g2", "g3"], depth=3)  # the advice helps
+    assert np.mean((three.predict(data) - data["outcome"]) ** 2) < 0.25 - 0.03
+    assert three.saturation_.deeper < 0.01
+    assert "on held-out rows of 5 fold models (their mean is used) a second pass" in three.saturation_.sentence
+    assert "trees of depth 5 by" in three.saturation_.sentence
     deep = tu.MCGrad("prediction", ["g1", "g2", "g3"], depth=4, feature_fraction=1.0).fit(data, data["outcome"])
     assert np.mean((deep.predict(data) - data["outcome"]) ** 2) < 0.25 - 0.03  # the advice helps
 

@@ -63,6 +63,49 @@ def test_limits_by_c_are_the_published_ones_within_the_possible_range():
         np.testing.assert_allclose(rate.high[middle], rate.estimate[middle] + width)
 
 
+def test_the_band_of_the_paper_is_n_c_over_the_denominator_of_each_rate():
+    # Gao, Parameswaran & Peng (2017), section 4, with the n that it omits.
+    random = np.random.default_rng(3)
+    p, c = random.beta(2, 5, 500), 0.01
+    curve = tu.decisions.expected_roc(p, c, band="paper")
+    for threshold, *limits in zip(curve.threshold, curve.x_low, curve.x_high, curve.y_low, curve.y_high, strict=True):
+        above = p >= threshold
+        tpr, fpr = p[above].sum() / p.sum(), (1 - p)[above].sum() / (1 - p).sum()
+        fpr_half, tpr_half = 500 * c / (1 - p).sum(), 500 * c / p.sum()
+        expected = [fpr - fpr_half, fpr + fpr_half, tpr - tpr_half, tpr + tpr_half]
+        np.testing.assert_allclose(limits, np.clip(expected, 0, 1), atol=1e-12)
+    assert curve.half_widths == {"calibration": c}
+    assert math.isnan(curve.level)
+    assert "by c alone (c 0.01, as given)" in repr(curve)
+    joint = tu.decisions.expected_roc(p, c)
+    assert sum(joint.half_widths.values()) > 4 * c  # the noise of labels is far more than c
+    json.dumps(curve.to_dict(), allow_nan=False)
+    tu.figures.draw_roc(curve)
+    pr = tu.decisions.expected_pr(p, c, band="paper")
+    inner = slice(100, 400)
+    half = 500 * c / np.arange(501)[inner]
+    np.testing.assert_allclose(pr.y_high[inner], np.minimum(pr.y[inner] + half, 1), atol=1e-12)
+    assert pr.area_low < pr.area < pr.area_high
+
+
+def test_the_band_of_the_paper_uses_c_emp_of_the_evidence():
+    random = np.random.default_rng(4)
+    p, q = random.random(300), random.random(200)
+    y = (random.random(200) < q).astype(float)
+    c = ecce(y, q)
+    audit = tu.audit({"y": y, "p": q, "group": np.repeat(["a", "b"], 100)}, outcome="y", prediction="p")
+    for evidence in ((y, q), calibration_bound(y, q), audit, c):
+        assert tu.decisions.expected_roc(p, evidence, band="paper").half_widths["calibration"] == pytest.approx(c)
+    names = np.repeat(["a", "b"], 150)
+    known = tu.decisions.Labelled(y, q, segments=np.repeat(["a", "b"], 100))
+    by_segment = tu.decisions.expected_roc(p, known, band="paper", segments=names).by_segment
+    assert by_segment["b"].half_widths["calibration"] == pytest.approx(ecce(y[100:], q[100:]))
+    with pytest.raises(ArgumentError, match='band="paper" is computed from the error c of the scores'):
+        tu.decisions.expected_roc(p, band="paper")
+    with pytest.raises(ArgumentError, match="band must be one of"):
+        tu.decisions.expected_roc(p, c, band="plain")
+
+
 def test_label_noise_with_a_bound_is_the_range_of_brownian_motion():
     p = np.array([0.1, 0.4, 0.8])
     for c in (0.0, 0.05):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RATES = (1.0, 0.3, 0.1, 0.03, 0.01)  # the search starts with the second and third and continues towards the better one
 FIXED_RATE = 0.1
 MAX_TREES, FIXED_TREES = 2000, 100
-CHECK_DEPTH = 4  # of the deeper trees of the saturation check
+PAPER_DEPTH, MORE_LEVELS, MAX_DEPTH = 2, 2, 10  # of trees; the deeper trees of the saturation check have more levels
 # A lower rate needs more trees: it must be better than the next higher one by this many standard errors of the difference,
 # and by this share of the total gain.
 RATE_ERRORS, RATE_SHARE = 0.5, 0.05
@@ -74,7 +74,9 @@ class Saturation:
     """The gain of a second pass, fitted on top of the corrected scores, and the bounds on errors of groups that it implies.
 
     Gains are of the mean squared error; for a real outcome, as a share of its variance. A fitted pass is not
-    the best possible one: its gain is a lower bound of what could be gained.
+    the best possible one: its gain is a lower bound of what could be gained. With a cross-validation it is measured on the
+    models of single folds, each on the rows it was not trained on, while the mean of these models is what predicts: ``eps``
+    is not the gain on top of that mean, which has no held-out rows.
 
     Notes
     -----
@@ -91,18 +93,21 @@ class Saturation:
 
     References
     ----------
-    "Discretization-free Multicalibration through Loss Minimization over Tree Ensembles", arXiv 2505.17435, Lemma 4.4,
-    Assumption 4.5, Theorem 4.6.
+    Jin, Ding, Ngo & Wu (2025), "Discretization-free Multicalibration through Loss Minimization over Tree Ensembles",
+    arXiv:2505.17435, Lemma 4.4, Assumption 4.5, Theorem 4.6.
     """
 
     eps: float  # gain of the same procedure on top of the corrected scores; 0 if it loses
     error: float  # its standard error: the largest over the learning rates that were tried
-    deeper: float  # the same for trees of depth 4, which find interactions that depth 2 does not (such as a three-way XOR)
+    deeper: float  # the same for trees with two more levels, which find other interactions (such as a three-way XOR)
     deeper_error: float
     saturated: bool  # False if one of the gains is above 0.01, or above 0.001 by two standard errors
     rows: int  # number of held-out rows
     unit: float = 1.0  # 1 for probabilities; the standard deviation of a real outcome
     span: float = 1.0  # range of the scores in this unit: 1 for probabilities
+    depth: int = PAPER_DEPTH  # of the trees
+    models: int = 1  # whose held-out rows these are, one per fold
+    refitted: bool = False  # whether a model fitted to all rows predicts instead of the mean of the fold models
 
     def rounding(self, m: int) -> float:
         """Return the largest change of a score by rounding to ``m`` levels, ``span / (2 m)``, in units of ``unit``."""
@@ -124,22 +129,27 @@ class Saturation:
         """Return the result as one sentence."""
         share = "" if self.unit == 1.0 else " of the outcome's variance"
         second = f"{self.eps:.2g} (s.e. {self.error:.1g}){share}"
-        deeper = f"trees of depth {CHECK_DEPTH} by {self.deeper:.2g} (s.e. {self.deeper_error:.1g})"
+        deeper = f"trees of depth {self.depth + MORE_LEVELS} by {self.deeper:.2g} (s.e. {self.deeper_error:.1g})"
+        rows = "held-out rows"
+        if self.models > 1:
+            shipped = "a fit to all rows" if self.refitted else "their mean"
+            rows = f"held-out rows of {self.models} fold models ({shipped} is used)"
         if self.saturated:
             unit = "" if self.unit == 1.0 else " standard deviations of the outcome"
             few, many = (self.bound(m, share=SMALL_SHARE) for m in (LEVEL_COUNTS[0], LEVEL_COUNTS[-1]))
             return (
-                f"saturated: on held-out rows a second pass lowers the squared error by {second}, {deeper}; if none gains "
+                f"saturated: on {rows} a second pass lowers the squared error by {second}, {deeper}; if none gains "
                 f"more, the calibration error of a group with a tenth of the rows is at most {few:.2g}{unit} at 10 levels "
                 f"and {many:.2g} at 100, and larger for smaller groups"
             )
-        finding = f"on held-out rows a second pass still lowers the squared error by {second}, {deeper}"
+        finding = f"on {rows} a second pass still lowers the squared error by {second}, {deeper}"
         if not _is_large(self.eps, self.error):
             finding = (
-                f"on held-out rows a second pass lowers the squared error by {second}, but {deeper}: there are "
-                "interactions of features that depth 2 does not find"
+                f"on {rows} a second pass lowers the squared error by {second}, but {deeper}: there are "
+                f"interactions of features that depth {self.depth} does not find"
             )
-        return f"not saturated: {finding}; use deeper trees: tu.MCGrad(depth=4, feature_fraction=1.0)"
+        more = self.depth + MORE_LEVELS
+        return f"not saturated: {finding}; use deeper trees: depth={more}, or tu.MCGrad(depth={more}, feature_fraction=1.0)"
 
     def to_frame(self, like: Any = None) -> Any:
         """Return the bounds at 10, 20, 50, 100 levels, as a frame of the library of ``like``; else a dict of arrays.
@@ -201,10 +211,10 @@ def _is_large(gain: float, error: float) -> bool:
 class DepthTwo(SegmentCalibrator):
     """Calibrate predictions on every group by one ensemble of depth-2 trees, without a choice of score levels.
 
-    Trees over the score and the features are added to the score and lower its squared error. They are kept only if they
-    lower the error of held-out rows significantly; otherwise scores are left unchanged. A second pass then measures how
-    much could still be gained (`saturation_`). This bounds the calibration error of a group, given its share of the rows,
-    at whatever levels scores are rounded to later.
+    Trees over the score and the features are added to the score and lower its squared error (Jin, Ding, Ngo & Wu 2025).
+    They are kept only if they lower the error of held-out rows significantly; otherwise scores are left unchanged. A second
+    pass then measures how much could still be gained (`saturation_`). This bounds the calibration error of a group, given
+    its share of the rows, at whatever levels scores are rounded to later.
 
     Parameters
     ----------
@@ -219,6 +229,14 @@ class DepthTwo(SegmentCalibrator):
         does on their levels. A name that is also a feature, or is no column, is an error.
     task : {"auto", "binary", "regression"}
         "auto" is binary. For several classes use `MCGrad`.
+    depth : int
+        The depth of the trees. 2, as in the paper, finds what depends on the score and one feature, or on two features, and
+        is what the bound of `Saturation` is proved for; 3 and more find interactions of more columns. It also bounds the
+        errors of groups that are intersections of up to ``depth - 1`` features.
+    clip : "auto" or pair of float
+        The lowest and the highest probability that is predicted. "auto" chooses both on held-out rows, up to 0.05 from 0
+        and from 1, so that rows without events do not get a probability of 0; ``(0, 1)`` is the paper's. Without held-out
+        rows it is ``(0, 1)``. Real predictions are not clipped.
     learning_rate : float, optional
         By default 0.3 and 0.1 are tried, and then 0.03 and 0.01, or 1, while it helps; 0.1 if ``stopping`` is None.
     trees : int, optional
@@ -258,17 +276,18 @@ class DepthTwo(SegmentCalibrator):
     sweep_ : Sweep
         The learning rates that were tried.
     saturation_ : Saturation or None
-        The gain of a second pass; None if no rows were held out, or ``saturation=False``.
+        The gain of a second pass, on the models of single folds; None if no rows were held out, or ``saturation=False``.
 
     Notes
     -----
-    Sums of trees may leave [0, 1]; probabilities are clipped, and a wrong probability near 0 or 1 has a large log loss.
+    Sums of trees may leave [0, 1]; probabilities are clipped (``clip``), and a wrong one near 0 or 1 has a large log loss.
     Trees that increase the held-out log loss are not kept, whatever they do for the squared error. `MCGrad`, whose trees
     act on logits, is the better choice for rare events.
 
     References
     ----------
-    "Discretization-free Multicalibration through Loss Minimization over Tree Ensembles", arXiv 2505.17435.
+    Jin, Ding, Ngo & Wu (2025), "Discretization-free Multicalibration through Loss Minimization over Tree Ensembles",
+    arXiv:2505.17435.
 
     Examples
     --------
@@ -281,6 +300,8 @@ class DepthTwo(SegmentCalibrator):
     True
     """
 
+    depth: int = PAPER_DEPTH
+    clip: Any = "auto"
     learning_rate: float | None = None
     trees: int | None = None
     patience: int = 50
@@ -295,7 +316,7 @@ class DepthTwo(SegmentCalibrator):
         rows, splits = self._split_rows(table)
         fixed = self.stopping is None
         growth = GrowthParameters(
-            "squared", 1, 2, 4, FIXED_RATE, self.feature_fraction, self.l2, self.min_rows,
+            "squared", 1, int(self.depth), 2 ** int(self.depth), FIXED_RATE, self.feature_fraction, self.l2, self.min_rows,
             bins=self.bins, seed=int(self.random_state),
             trees=self.trees or (FIXED_TREES if fixed else MAX_TREES), patience=self.patience,
         )  # fmt: skip
@@ -306,8 +327,11 @@ class DepthTwo(SegmentCalibrator):
         evaluated = grower.evaluated_rows
         search = self._search_rates(grower)
         best = search[0]
-        if not fixed and rows.schema.task == "binary":
-            best.clip(_find_bounds(best.raw, best.y, _take(grower.weight, evaluated)))
+        if rows.schema.task == "binary":
+            if self.clip != "auto":
+                best.clip((float(self.clip[0]), float(self.clip[1])))
+            elif not fixed:
+                best.clip(_find_bounds(best.raw, best.y, _take(grower.weight, evaluated)))
         history = self._make_history(best, rows.prediction[evaluated], rows.schema.task)
         kept = tuple(best.grower.rounds[: history.chosen])
         saturation = None
@@ -373,22 +397,41 @@ class DepthTwo(SegmentCalibrator):
             grower = replace(grower, starts=[search[0].clipped(F) for F in search[0].grower.F])
             before = search[0].scores
             second = self._search_rates(grower)
-        wider = replace(grower.growth, depth=CHECK_DEPTH, leaves=2**CHECK_DEPTH, feature_fraction=1.0)
+        more = int(self.depth) + MORE_LEVELS
+        wider = replace(grower.growth, depth=more, leaves=2**more, feature_fraction=1.0)
         deeper = self._search_rates(replace(grower, growth=wider))
         real = table.schema.task == "regression"
         after, after_deeper = ([fit.scores for fit in fits] for fits in (second, deeper))
-        return measure_saturation(
+        found = measure_saturation(
             grower.y[rows], before, after, after_deeper, _take(table.weight, rows), real=real,
             cluster=stopping.cluster_numbers(table, rows),
         )  # fmt: skip
+        refitted = isinstance(self.stopping, CrossValidation) and self.stopping.refit
+        return replace(found, depth=int(self.depth), models=len(grower.splits), refitted=refitted)
 
     def _check_parameters(self, table: Table) -> None:
         self._check_single_prediction(table)
+        check_integer("depth", self.depth, 1, MAX_DEPTH)
+        self._check_clip()
         check_integer("patience", self.patience, 1, MAX_INTEGER)
         check_number("min_rows", self.min_rows, 0)
         check_growth(self)
         if not isinstance(self.saturation, bool):
             raise ArgumentError(f"saturation must be True or False; got {self.saturation!r}", parameter="saturation")
+
+    def _check_clip(self) -> None:
+        if isinstance(self.clip, str) and self.clip == "auto":
+            return
+        try:
+            low, high = (float(value) for value in self.clip)
+        except (TypeError, ValueError):
+            low = high = -1.0
+        if not 0 <= low < high <= 1:
+            raise ArgumentError(
+                f'clip must be "auto" or the lowest and the highest probability; got {self.clip!r}',
+                hint="write it as clip=(0, 1)",
+                parameter="clip",
+            )
 
 
 class _RateFit:

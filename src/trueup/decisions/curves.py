@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from trueup._validate import check_choice
 from trueup.data.columns import frame_like
 from trueup.decisions.clusters import likely_variance
 from trueup.decisions.evidence import (
@@ -20,10 +21,12 @@ from trueup.decisions.evidence import (
     assumption_of,
     describe_labelled,
     evidence_text,
+    measured_error,
     read_inputs,
     upper_bound,
 )
 from trueup.decisions.rules import check_threshold
+from trueup.errors import ArgumentError
 from trueup.kernels.sorting import argsort
 from trueup.metrics.inference import likely_root, range_quantile
 from trueup.metrics.result import Result
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 
 CurveKind = Literal["roc", "pr"]
+Band = Literal["joint", "paper"]
 SMALLEST_SCORE = 1e-100  # a smaller one counts as 0: its shares could not be divided
 ROUNDING = 1e-12  # a share of rows up to this is rounding error
 DRAWS = 2000  # simulated curves
@@ -84,7 +88,7 @@ class ExpectedCurve(Result):
         Possible error of the share of positives above a threshold, as a share of all rows, by source: "calibration", if
         there is evidence, and "label noise" (target "rows") or "sampling" (target "population").
     level : float
-        Probability that all limits hold at once.
+        Probability that all limits hold at once; NaN for the band of the paper.
     target : {"rows", "population"}
     evidence : str
         Source of the calibration component; empty if the scores are assumed to be calibrated.
@@ -154,7 +158,8 @@ class ExpectedCurve(Result):
 
     def __repr__(self) -> str:
         name = "AUC" if self.kind == "roc" else "average precision"
-        limits = f"{self.area_low:.4g} to {self.area_high:.4g} at {100 * self.level:g}%"
+        level = "by c alone" if math.isnan(self.level) else f"at {100 * self.level:g}%"
+        limits = f"{self.area_low:.4g} to {self.area_high:.4g} {level}"
         return f"<ExpectedCurve {name} {self.area:.4g}, {limits} ({evidence_text(self.evidence)})>"
 
 
@@ -164,6 +169,7 @@ def expected_roc(
     *,
     level: float = 0.9,
     target: Target = "rows",
+    band: Band = "joint",
     weight: ArrayLike | None = None,
     segments: Any = None,
 ) -> ExpectedCurve:
@@ -181,6 +187,12 @@ def expected_roc(
         Probability that all limits hold at once.
     target : {"rows", "population"}
         The curve of these rows, or that of the population that they come from.
+    band : {"joint", "paper"}
+        "joint" limits hold at all thresholds at once with probability ``level``: they include the noise of labels or the
+        sampling of rows. "paper" is the deviation region of the paper as printed, around the curve of the scores alone:
+        TPR +- n c / sum f and FPR +- n c / sum (1 - f), clipped to [0, 1], where c is the number given, or c_emp of the
+        labelled rows (of a bound its ``value``, of an audit the ECCE). It contains no noise and has no level: it holds for
+        these rows if c is at least their own c_emp, which it usually is not if c was estimated on others.
     weight : array-like, optional
     segments : array-like of labels, or mapping of column to values, optional
         The segment of each row. Each segment has a curve by its own evidence; the overall curve uses that of all rows.
@@ -193,7 +205,7 @@ def expected_roc(
     Notes
     -----
     TPR(t) = sum f 1[f >= t] / sum f, FPR(t) = sum (1 - f) 1[f >= t] / sum (1 - f) (Gao, Parameswaran & Peng 2017, section
-    3.3).
+    4, which prints f < p for f >= t and omits n in its deviation region).
 
     *With labelled rows, or without evidence.* Labelled rows, weighted by strata of scores as in `expected_cost`, add their
     residuals, sum w (y - f) 1[f >= t] / W, evaluated at some thresholds and interpolated between them. The rest is noise:
@@ -216,13 +228,20 @@ def expected_roc(
     probability is split equally between calibration and the other component, and there between positives and negatives. The
     AUC is smallest along (largest FPR, smallest TPR): moving a point of a rising curve right or down removes area.
 
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic Setting",
+    Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, arXiv:1506.03018.
+
     Examples
     --------
     >>> expected_roc([0.1, 0.4, 0.8])
     <ExpectedCurve AUC 0.8167, 0 to 1 at 90% (assuming calibrated scores)>
+    >>> expected_roc([0.1, 0.4, 0.8], 0.01, band="paper")
+    <ExpectedCurve AUC 0.8167, 0.7785 to 0.8455 by c alone (c 0.01, as given)>
     """
     inputs = read_inputs(p, labelled, level=level, target=target, weight=weight, segments=segments)
-    return _estimate_curve("roc", inputs)
+    return _estimate_curve("roc", inputs, band)
 
 
 def expected_pr(
@@ -231,6 +250,7 @@ def expected_pr(
     *,
     level: float = 0.9,
     target: Target = "rows",
+    band: Band = "joint",
     weight: ArrayLike | None = None,
     segments: Any = None,
 ) -> ExpectedCurve:
@@ -238,8 +258,9 @@ def expected_pr(
 
     Parameters
     ----------
-    p, labelled, level, target, weight, segments
-        As for `expected_roc`, as are warnings and the components of the limits.
+    p, labelled, level, target, band, weight, segments
+        As for `expected_roc`, as are warnings and the components of the limits. The paper has no such curve; its band is
+        here recall +- n c / sum f and precision +- n c / N_t.
 
     Notes
     -----
@@ -256,15 +277,28 @@ def expected_pr(
     (array([  nan, 0.8  , 0.6  , 0.433]), 0.71)
     """
     inputs = read_inputs(p, labelled, level=level, target=target, weight=weight, segments=segments)
-    return _estimate_curve("pr", inputs)
+    return _estimate_curve("pr", inputs, band)
 
 
-def _estimate_curve(kind: CurveKind, inputs: Inputs) -> ExpectedCurve:
+def _estimate_curve(kind: CurveKind, inputs: Inputs, band: Band) -> ExpectedCurve:
     rows, evidence, level, target, _, distance = inputs
+    check_choice("band", band, ("joint", "paper"))
+    if band == "paper":
+        level = math.nan
+        if evidence is None:
+            raise ArgumentError(
+                'band="paper" is computed from the error c of the scores, and there is none',
+                hint="pass it, or labelled rows, as labelled=",
+                parameter="labelled",
+            )
 
     def curve_of(part: UnlabelledRows, name: str | None) -> ExpectedCurve:
         shares = sum_shares(part.p, part.w)
-        if evidence is None or isinstance(evidence, Labelled):
+        if band == "paper" and evidence is not None:
+            c, source = measured_error(evidence, name)
+            x, y, areas = plain_limits(kind, shares, c)
+            half_widths = {"calibration": c}
+        elif evidence is None or isinstance(evidence, Labelled):
             known = None if evidence is None else evidence.of(name, part)
             clusters = None if evidence is None else evidence.clusters_in(name)
             x, y, areas, half_widths = simulated_limits(kind, shares, known, level, target, clusters)
@@ -590,6 +624,29 @@ def bounded_limits(
         ]
     limits = limit_by_errors(kind, shares, c + errors[0], c + errors[1], target)
     return *limits, {"calibration": c, component: max(errors)}
+
+
+def plain_limits(
+    kind: CurveKind, shares: CumulativeShares, c: float
+) -> tuple[RateLimits, RateLimits, tuple[float, float, float]]:
+    """Return both axes and the area with the band of the paper: rates +- n c over what they are divided by, clipped."""
+    estimates = compute_axes(kind, shares.positive, shares.negative)
+    recall, fpr = (np.full(len(shares.predicted), share[-1]) for share in (shares.positive, shares.negative))
+    axes = []
+    for estimate, by in zip(estimates, (fpr, recall) if kind == "roc" else (recall, shares.predicted), strict=True):
+        half = divide(np.full(len(by), c), by)
+        known = ~np.isnan(estimate)
+        low, high = (
+            np.where(known, np.clip(estimate - half, 0, 1), 0.0),
+            np.where(known, np.clip(estimate + half, 0, 1), 1.0),
+        )
+        axes.append(RateLimits(estimate, low, high))
+    x, y = axes
+    if kind == "roc":
+        pairs = ((x.estimate, y.estimate), (x.high, y.low), (x.low, y.high))
+        area, low, high = (float(area_under(*pair)) for pair in pairs)
+        return x, y, (area, low, high)
+    return x, y, _average_precision_limits(make_monotone(x), y)
 
 
 def limit_by_errors(

@@ -19,7 +19,7 @@ from trueup.data.columns import check_aligned, from_array
 from trueup.data.values import MAX_WEIGHT, are_hard
 from trueup.decisions.clusters import check_effective_clusters, effective_clusters, likely_variance, read_clusters
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, NotFittedError, ShiftWarning
-from trueup.metrics.cumulative import CalibrationBound
+from trueup.metrics.cumulative import CalibrationBound, ecce
 from trueup.metrics.inference import MIN_CLUSTERS, likely_root, range_quantile
 from trueup.metrics.inputs import Scored, validate_array, validate_scores, validate_weights
 
@@ -558,6 +558,20 @@ def upper_bound(
         bound = _bound_from_finding(finding, failing)
         return bound, f"c at most {bound:.4g}, from the audit of {finding.segment}"
     return evidence, f"c at most {evidence:g}, {AS_GIVEN}"
+
+
+def measured_error(evidence: Evidence, segment: str | None = None) -> tuple[float, str]:
+    """Return c_emp, the error over a score interval that the evidence shows, without noise, and its source."""
+    if isinstance(evidence, Labelled):
+        rows = evidence.in_segment(segment)
+        return ecce(rows.y, rows.p, rows.w), f"c_emp of {describe_labelled(rows)}"
+    if isinstance(evidence, CalibrationBound) and segment is None:
+        return evidence.value, "c_emp of the bound"
+    if isinstance(evidence, AuditResult):
+        finding = evidence.overall if segment is None else evidence[segment]
+        return float(finding.ecce), f"ECCE of {finding.segment}"
+    bound, _ = upper_bound(evidence, 0.0, segment)
+    return bound, f"c {bound:g}, {AS_GIVEN}"
 
 
 def _bound_from_finding(finding: Any, failing: float) -> float:

@@ -293,7 +293,9 @@ def _draw(kind: str, curve: Any, ax: Axes | None, truth: Any, title: str) -> Axe
     shares = dict.fromkeys(round(float(item.y[-1]), 3) for item in named.values())
     for start, end in [(0.0, 1.0)] if kind == "roc" else [(share, share) for share in shares]:  # uninformative scores
         ax.plot([0.0, 1.0], [start, end], color=COLOURS[-1], linestyle=":", linewidth=1.2, zorder=2)
-    levels = ", ".join(dict.fromkeys(percent(item.level) for item in named.values()))
+    levels = ", ".join(
+        dict.fromkeys("by c alone" if np.isnan(item.level) else percent(item.level) for item in named.values())
+    )
     band_label = f"{'bands' if len(named) > 1 else 'band'}: {levels}"  # once for all bands
     for (name, item), style in zip(named.items(), styles, strict=True):
         interval = f"{item.area:.3f} ({item.area_low:.3f} to {item.area_high:.3f})"
