@@ -1,6 +1,7 @@
 """Communities & Crime, setting 1 of "Local calibration: metrics and recalibration" (arXiv 2102.10809), Tables 1 to 3.
 
     python bench/crime.py [--seeds 60] [--processes 2]
+    python bench/crime.py --published
 
 Is the violent crime of a community above the median? A network of three hidden layers of 100 learns from 994 rows, 500
 recalibrate it, 500 test it, dealt anew for every seed (the paper's 1,494 / 500 / 500 is more than there are: 1,994).
@@ -23,6 +24,7 @@ method would show were they the truth (hits drawn from them), and the same is me
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -36,7 +38,7 @@ import pandas as pd
 
 import trueup as tu
 from cases import DATA
-from common import ENVIRONMENTS, save
+from common import ENVIRONMENTS, RESULTS, save
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,6 +63,8 @@ PUBLISHED_MEANS = {  # Table 3: ECE, log loss, Brier
     "isotonic": (0.306, 0.79, 0.30), "LoRe (t-SNE, gamma 0.2)": (0.035, 0.42, 0.13),
     "LoRe (PCA, gamma 0.4)": (0.045, 0.44, 0.14),
 }  # fmt: skip
+# The ninth method trains the network by another loss: its figure in Table 1, and ECE, log loss and Brier of Table 3.
+NOT_RUN = {"MMCE optimization": (0.526, 0.044, 0.43, 0.14)}
 PUBLISHED_CORRELATIONS = {
     "ECE": 0.102, "MCE": 0.233, "log loss": 0.542, "Brier": 0.101, "MLCE (t-SNE, gamma 0.2)": 0.642,
     "MLCE (PCA, gamma 0.4)": 0.639,
@@ -253,11 +257,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=60)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--published", action="store_true", help="only write the published figures to the results")
     arguments = parser.parse_args()
+    if arguments.published:
+        found = json.loads((RESULTS / "crime.json").read_text())
+        found |= {"published": PUBLISHED, "published means": PUBLISHED_MEANS, "correlations": PUBLISHED_CORRELATIONS,
+                  "not run": NOT_RUN}  # fmt: skip
+        (RESULTS / "crime.json").write_text(json.dumps(found, indent=2) + "\n")
+        return
     KEPT.mkdir(parents=True, exist_ok=True)
     figures: dict[str, Any] = {
         "seeds": arguments.seeds, "published": PUBLISHED, "published means": PUBLISHED_MEANS,
-        "correlations": PUBLISHED_CORRELATIONS,
+        "correlations": PUBLISHED_CORRELATIONS, "not run": NOT_RUN,
     }  # fmt: skip
     for kind in EPOCHS:
         with ProcessPoolExecutor(arguments.processes) as pool:

@@ -26,6 +26,15 @@ def fixing() -> list[str]:
         rows.append(["", "trueup is better", *("" if name == "trueup" else f"{better[name]:.0%}" for name in methods)])
         better = unseen[measured]["better than"]
         rows.append(["", "the same, unseen data", *("" if name == "trueup" else f"{better[name]:.0%}" for name in methods)])
+        if measured == "sigma_ours":
+            rows += [
+                [
+                    "",
+                    f"by chance, {kind}",
+                    *(f"{found['by chance'][kind]:.4f}" if name == "base" else "" for name in methods),
+                ]
+                for kind in ("mean", "median")
+            ]
     sets: dict[str, list[dict[str, Any]]] = {}
     for case in found["cases"]:
         sets.setdefault(case["case"].rsplit("-", 1)[0], []).append(case)
@@ -43,6 +52,9 @@ def fixing() -> list[str]:
         "",
         *table(["", "", *methods], rows),
         "",
+        "By chance: the worst segment of the base scores with outcomes drawn from them, as if they were calibrated. "
+        + single_cases(found["cases"], methods),
+        "",
         "Mean log loss over the seeds:",
         "",
         *table(["data and base model", "calibration rows", *methods], by_set),
@@ -52,6 +64,21 @@ def fixing() -> list[str]:
         "`python bench/quality.py`",
         "",
     ]
+
+
+def single_cases(cases: list[dict[str, Any]], methods: tuple[str, ...]) -> str:
+    """Name the cases that alone make up more than half of a mean error, so that the median is what to compare."""
+    sentences = []
+    for measured, title in (("sigma", "mcgrad's"), ("sigma_ours", "trueup's")):
+        for name in methods:
+            values = sorted(((case[measured][name], case["case"]) for case in cases), reverse=True)
+            (largest, which), rest = values[0], [value for value, _ in values[1:]]
+            if largest > sum(rest):
+                sentences.append(
+                    f"One case decides the mean of {name} by {title} measure: {which}, with {largest:,.0f}; the "
+                    f"mean of the others is {sum(rest) / len(rest):.2f}. Compare medians."
+                )
+    return " ".join(sentences)
 
 
 def fixing_speed() -> list[str]:

@@ -1,11 +1,13 @@
 """Held-out quality of MCGrad beside mcgrad 0.1.5, isotonic regression, and refitting LightGBM on features and score.
 
     python bench/quality.py [--seeds 5] [--only adult] [--kept]
+    python bench/quality.py --chance
 
 Real data sets, three base models each (and one real score), calibration rows that no base model saw. Two of the data sets
 were kept apart while defaults were chosen (`Source.unseen`). For every case:
 log loss of the test rows, and the multicalibration error of the test rows in sigmas, by mcgrad's own MulticalibrationError
-and by ours. Predictions of the peers are kept under .bench/ and made once.
+and by ours. Predictions of the peers are kept under .bench/ and made once. With --chance only what our measure is by
+chance, of the base scores with outcomes drawn from them; it is added to the results there are, for their cases.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import pandas as pd
 
 import trueup as tu
 from cases import Case, cases, features
-from common import ENVIRONMENTS, check, run_peer, save
+from common import ENVIRONMENTS, RESULTS, check, run_peer, save
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,6 +95,25 @@ def our_sigmas(case: Case, scores: dict[str, Floats]) -> dict[str, float]:
     }
 
 
+def by_chance(case: Case) -> float:
+    """Measure the base scores of the test rows against outcomes drawn from them: the worst of many segments, by chance."""
+    _, test = parts(case)
+    p = test["p"].to_numpy(float)
+    drawn = (np.random.default_rng([case.seed, 11]).random(len(p)) < p).astype(float)
+    by = [name for name in test.columns if name not in ("p", "y")]
+    return float(tu.audit(test.assign(y=drawn), outcome="y", prediction="p", by=by).worst_sigma)
+
+
+def add_chance(chosen: list[Case]) -> None:
+    """Write to the results what the worst segment of each case is by chance."""
+    found = json.loads((RESULTS / "quality.json").read_text())
+    measured = {row["case"] for row in found["cases"]}
+    values = {case.name: by_chance(case) for case in chosen if case.name in measured}
+    all_values = list(values.values())
+    found["by chance"] = {"mean": float(np.mean(all_values)), "median": float(np.median(all_values)), "cases": values}
+    (RESULTS / "quality.json").write_text(json.dumps(found, indent=2) + "\n")
+
+
 def others_sigmas(chosen: list[Case]) -> dict[str, dict[str, dict[str, float]]]:
     """Measure the others' multicalibration error once, by both measures."""
     missing = [case for case in chosen if not (KEPT / f"{case.name}.json").exists()]
@@ -151,8 +172,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default="")
     parser.add_argument("--kept", action="store_true", help="only cases that mcgrad was run on before")
+    parser.add_argument("--chance", action="store_true", help="only the worst segment of calibrated scores")
     arguments = parser.parse_args()
     chosen = [case for case in cases(arguments.seeds) if arguments.only in case.name]
+    if arguments.chance:
+        add_chance(chosen)
+        return
     PEER.mkdir(parents=True, exist_ok=True)
     KEPT.mkdir(parents=True, exist_ok=True)
     missing = [str(case.path) for case in chosen if not (PEER / f"{case.name}.npz").exists()]

@@ -99,10 +99,8 @@ def run(name: str, rows: int, levels: int, most: int) -> dict[str, Any]:
     Z, z = points(name, rows, 1)
     for depth in (1, 2, 3):
         start = time.perf_counter()
-        fix = tu.LSBoost(
-            depth=depth, levels=levels, spacing="equal", stopping=None, rounds=most, learning_rate=1.0, l2=0.0, min_rows=1,
-            limits=(low, high),
-        ).fit(X, y)  # fmt: skip
+        own = {"depth": depth, "levels": levels, "rounds": most, "bins": 255, "limits": (low, high)}
+        fix = tu.LSBoost.as_published(**own).fit(X, y)
         took = time.perf_counter() - start
         errors = [float(np.mean((p - z) ** 2) / unit) for p in fix.staged_predict(Z)]
         found[f"depth {depth}"] = {

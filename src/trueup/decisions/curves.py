@@ -644,8 +644,8 @@ def plain_limits(
     x, y = axes
     if kind == "roc":
         pairs = ((x.estimate, y.estimate), (x.high, y.low), (x.low, y.high))
-        area, low, high = (float(area_under(*pair)) for pair in pairs)
-        return x, y, (area, low, high)
+        areas = [float(area_under(*pair)) for pair in pairs]
+        return x, y, (areas[0], areas[1], areas[2])
     return x, y, _average_precision_limits(make_monotone(x), y)
 
 
