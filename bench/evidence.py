@@ -512,8 +512,8 @@ def crime() -> list[str]:
         f"Correlation of measures with the error of the worst group, over seeds and {compared} of the "
         f"{compared + len(found['not run'])} methods of the paper (without {' and '.join(found['not run'])}, which trains "
         "the network by another loss), beside its Table 2; 200 epochs first, then stopped early. Income: groups by the "
-        f"largest of five incomes per head. The highest with 200 epochs is that of {leading[1]}, of {leading[0]} if bins of "
-        f"fewer than 10 rows are left out; stopped early, of {leading[3]} and of {leading[2]}.",
+        f"largest of five incomes per head. The highest with 200 epochs is that of {leading[1]}, of {leading[0]} if bins "
+        f"of fewer than 10 rows are left out; stopped early, of {leading[3]} and of {leading[2]}.",
         "",
         *table(["measure", "published", *words, *(f"early: {one}" for one in words)], beside),
         "",

@@ -7,9 +7,9 @@ After Figure 3 and Table 2 of Globus-Harris et al. (2023).
 
 Income of acs_mobility_2018, which has persons of 19 to 34 years only, capped at 100,000 and scaled to [0, 1]; 80% of the
 rows to learn from, 20% to test. Test error and mean squared calibration error by round, trees of depth 1 to 3, and lines;
-then the time to train as many weak learners, as a ratio in one run on the same rows. One round of LSBoost trains a learner on
-every level set. GradientBoostingRegressor grows exact trees; --stumps adds the comparison with a histogram learner, LightGBM's
-stumps, in CPU seconds of one thread, and the ages of the rows, to the results there are.
+then the time to train as many weak learners, as a ratio in one run on the same rows. One round of LSBoost trains a
+learner on every level set. GradientBoostingRegressor grows exact trees; --stumps adds the comparison with a histogram
+learner, LightGBM's stumps, in CPU seconds of one thread, and the ages of the rows, to the results there are.
 """
 
 from __future__ import annotations

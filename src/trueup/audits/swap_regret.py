@@ -130,6 +130,11 @@ def swap_regret(
     clusters it is the larger one of two: that of Student's t of the sums over clusters, and the saddlepoint approximation
     of a sum whose terms are D times as large and 1/D times as many, D being the design effect.
 
+    References
+    ----------
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767, Theorem 3.2.
+
     Examples
     --------
     >>> import trueup as tu

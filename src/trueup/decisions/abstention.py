@@ -542,7 +542,7 @@ def reward_curve(
     predicted_class: Any = None,
     weight: ArrayLike | None = None,
 ) -> RewardCurve:
-    """Compute the reward of answering only confident rows, over cost ratios (Luo et al. 2022, Figure 4).
+    """Compute the reward of answering only confident rows, over cost ratios.
 
     Parameters
     ----------
@@ -551,6 +551,11 @@ def reward_curve(
     ratios : array-like, optional
         Costs of a wrong answer relative to "unsure", each at least 1. By default 50 values from 1 to 50, evenly spaced on a
         logarithmic scale.
+
+    References
+    ----------
+    Luo, Bhatnagar, Bai, Zhao, Wang, Xiong, Savarese, Ermon, Schmerling & Pavone (2022), "Local Calibration: Metrics and
+    Recalibration", arXiv:2102.10809, section 5.4.
 
     Examples
     --------

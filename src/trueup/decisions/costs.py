@@ -399,7 +399,8 @@ def expected_cost(
     so that each of up to 20 strata of scores has the weight that it has among the unlabelled rows (Holt & Smith 1979).
 
     Action j, taken on N_j of N rows, costs a_j on a positive and b_j on a negative row. The scores f alone predict the
-    cost L = sum_j (b_j N_j + (a_j - b_j) sum f) (Gao, Parameswaran & Peng 2017, section 2.4). With e = (a_j - b_j)(y - f)
+    cost L = sum_j (b_j N_j + (a_j - b_j) sum f) (Gao, Parameswaran & Peng 2017, "On the Interpretability of Conditional
+    Probability Estimates in the Agnostic Setting", doi:10.1214/17-EJS1376SI, section 3.3.4). With e = (a_j - b_j)(y - f)
     on n labelled rows, of weighted mean mu and standard deviation tau, the interval is L + N mu +- z tau sqrt(N + N^2/n)
     for these rows, and L/N + mu +- z sqrt(s^2/N + tau^2/n) for the population, where s is the standard deviation of the
     expected cost of a row, corrected by the mean error at similar scores. Standard deviations are upper bounds that hold

@@ -240,6 +240,11 @@ def decision_curve(
         computed from sums over clusters; fewer than 10 effective clusters are an error, also in a segment. Without
         outcomes, `Labelled` takes the clusters of the labelled rows.
 
+    References
+    ----------
+    Vickers & Elkin (2006), "Decision curve analysis: a novel method for evaluating prediction models", Medical Decision
+    Making 26(6), doi:10.1177/0272989X06295361.
+
     Examples
     --------
     >>> y = [0, 0, 0, 1, 0, 1, 1, 1]

@@ -81,6 +81,11 @@ def omnipredict(p: ArrayLike, loss: Any, *, low: float = 0.0, high: float = 1.0)
     If the minimum is attained on an interval, t lies somewhere in it. Convexity cannot be proved: a function is rejected if
     33 points contradict it; violations between them go unnoticed.
 
+    References
+    ----------
+    Gopalan, Kalai, Reingold, Sharan & Wieder (2022), "Omnipredictors", arXiv:2109.05389; Globus-Harris, Harrison, Kearns,
+    Roth & Sorrell (2023), "Multicalibration as Boosting for Regression", arXiv:2301.13767, appendix E.
+
     Examples
     --------
     >>> omnipredict([0.1, 0.3, 0.8], {"fn": 5, "fp": 1})

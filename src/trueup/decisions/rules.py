@@ -373,6 +373,11 @@ def best_rule(
     distinct scores, O(n log n + k n) in total. With capacities every order of the actions is searched, O(2^k k n): rows
     of equal score get the same action, so that a full action may have to give up its position.
 
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, section 3.3.4.
+
     Examples
     --------
     >>> best_rule([0.1, 0.15, 0.3, 0.9], {"fn": 5, "fp": 1})

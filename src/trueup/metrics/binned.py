@@ -174,6 +174,11 @@ def ece(
     -----
     Noise alone makes it positive for a calibrated score, more so with more bins: see `debiased_ece`.
 
+    References
+    ----------
+    Naeini, Cooper & Hauskrecht (2015), "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI,
+    doi:10.1609/aaai.v29i1.9602.
+
     Examples
     --------
     >>> y, p = [0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75]
@@ -206,6 +211,11 @@ def mce(
 ) -> float:
     """Compute the maximum calibration error: the largest gap of any non-empty bin (`ece` with ``norm="max"``).
 
+    References
+    ----------
+    Naeini, Cooper & Hauskrecht (2015), "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI,
+    doi:10.1609/aaai.v29i1.9602.
+
     Examples
     --------
     >>> mce([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.5])
@@ -220,6 +230,11 @@ def ace(
     """Compute the adaptive calibration error: `ece` over bins of equal weight.
 
     The paper's ACE for k classes is ``classwise_ece(..., strategy="mass")``.
+
+    References
+    ----------
+    Nixon, Dusenberry, Jerfel, Nguyen, Liu, Zhang & Tran (2019), "Measuring Calibration in Deep Learning",
+    arXiv:1904.01685.
 
     Examples
     --------
@@ -313,6 +328,10 @@ def top_label_ece(
     weight, n_bins, strategy, norm, closed
         As for `ece`.
 
+    References
+    ----------
+    Guo, Pleiss, Sun & Weinberger (2017), "On Calibration of Modern Neural Networks", arXiv:1706.04599.
+
     Examples
     --------
     >>> top_label_ece([0, 1, 2], [[0.75, 0.25, 0], [0.75, 0.25, 0], [0, 0, 1]])
@@ -335,6 +354,11 @@ def classwise_ece(
     """Compute the calibration error of all scores: the mean over classes j of the `ece` of column j against y = j.
 
     Parameters as for `top_label_ece`. Each class has its own bins and the same weight, however rare it is.
+
+    References
+    ----------
+    Kull, Perello-Nieto, Kängsepp, Silva Filho, Song & Flach (2019), "Beyond temperature scaling: Obtaining well-calibrated
+    multiclass probabilities with Dirichlet calibration", arXiv:1910.12656.
 
     Examples
     --------
@@ -389,6 +413,10 @@ def debiased_ece(
 
     Weights are importance weights here: n_b is Kish's effective size (sum w)^2 / sum w^2, so that the noise of a row of
     weight 2 is not that of two rows. The scale of the weights does not matter.
+
+    References
+    ----------
+    Kumar, Liang & Ma (2019), "Verified Uncertainty Calibration", arXiv:1909.10155, section 4.2.
 
     Examples
     --------
@@ -463,6 +491,10 @@ def smooth_ece(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, g
     and smoothing never increases an integral of absolute values; so E is non-increasing, the fixed point is unique, and
     bisection finds it.
 
+    References
+    ----------
+    Blasiok & Nakkiran (2023), "Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing", arXiv:2309.12236.
+
     Examples
     --------
     Scores of .4 where every second row has an event are .1 too low:
@@ -501,6 +533,10 @@ def smooth_ece_at(y: ArrayLike, p: ArrayLike, sigma: float, weight: ArrayLike | 
     -----
     E(s) = integral over t in [0, 1] of |sum_i w_i (y_i - p_i) K_s(t, p_i)| / W, K_s the Gaussian of standard deviation s,
     reflected repeatedly at 0 and 1: K_s(t, p) = 1 + 2 sum_k exp(-(k pi s)^2 / 2) cos(k pi t) cos(k pi p).
+
+    References
+    ----------
+    Blasiok & Nakkiran (2023), "Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing", arXiv:2309.12236.
 
     Examples
     --------

@@ -47,6 +47,13 @@ def ecce(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
         Outcomes (0, 1 or between) and scores in [0, 1].
     weight : array-like, shape (n,), optional
 
+    References
+    ----------
+    Arrieta-Ibarra, Gujral, Tannen, Tygert & Xu (2022), "Metrics of Calibration for Probabilistic Predictions", JMLR
+    23(351), arXiv:2205.09680; Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability
+    Estimates in the Agnostic Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI: the measure
+    c_emp.
+
     Examples
     --------
     C is 0.2 after the two rows of score 0.2, and 0 after the row of score 0.6:
@@ -61,6 +68,11 @@ def ecce(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
 def ecce_mad(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
     """Compute ECCE-MAD, the largest absolute value of the cumulative differences.
 
+    References
+    ----------
+    Arrieta-Ibarra, Gujral, Tannen, Tygert & Xu (2022), "Metrics of Calibration for Probabilistic Predictions", JMLR
+    23(351), arXiv:2205.09680.
+
     Examples
     --------
     >>> round(ecce_mad([1, 0], [0.2, 0.6]), 6)
@@ -74,6 +86,11 @@ def ecce_sigma(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, s
     """Compute ECCE-R or ECCE-MAD (``statistic``) in units of its standard error, sqrt(sum w^2 p(1-p)) / W.
 
     If every score is 0 or 1 the standard error is 0: the result is infinite if an outcome contradicts its score, else 0.
+
+    References
+    ----------
+    Arrieta-Ibarra, Gujral, Tannen, Tygert & Xu (2022), "Metrics of Calibration for Probabilistic Predictions", JMLR
+    23(351), arXiv:2205.09680.
 
     Examples
     --------
@@ -111,6 +128,11 @@ def ecce_pvalue(
         from the scores; the p-value is then (1 + number of draws at least as extreme) / (1 + draws).
     random_state : int
         Seed of the draws.
+
+    References
+    ----------
+    Arrieta-Ibarra, Gujral, Tannen, Tygert & Xu (2022), "Metrics of Calibration for Probabilistic Predictions", JMLR
+    23(351), arXiv:2205.09680.
 
     Examples
     --------
@@ -167,9 +189,10 @@ def ecce_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) ->
     p : array-like, shape (n, k)
         Probability of each class.
 
-    Notes
-    -----
-    The supremum over labels of c_emp (Gao, Parameswaran & Peng 2017, section 5).
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, section 5.
 
     Examples
     --------
@@ -225,6 +248,11 @@ def calibration_bound(
     upper = c_emp + z_{1-d} sqrt(V) / W; lower = c_emp - q_{1-d} sqrt(V) / W, q the quantile of the range of Brownian
     motion.
     "bernstein": upper = c_emp + sqrt(2 V ln(1/d)) / W + 2 m ln(1/d) / (3 W).
+
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, Claim 4.
 
     Examples
     --------

@@ -282,6 +282,11 @@ def local_errors(
     accounts for the overlap of neighbourhoods, and is at least 1 / (draws + 1). Soft outcomes vary less than drawn ones.
     The draws depend on the order of the rows; their distribution does not.
 
+    References
+    ----------
+    Luo, Bhatnagar, Bai, Zhao, Wang, Xiong, Savarese, Ermon, Schmerling & Pavone (2022), "Local Calibration: Metrics and
+    Recalibration", arXiv:2102.10809, equation 4.
+
     Examples
     --------
     >>> phi = np.repeat([0.0, 1.0], [3, 60])

@@ -189,6 +189,10 @@ def multicalibration_error(
         whose groups may overlap.
     weight : array-like, shape (n,), optional
 
+    References
+    ----------
+    Guy, Haimovich, Linder, Okati, Perini, Tax & Tygert (2025), "Measuring Multi-calibration", arXiv:2506.11251.
+
     Examples
     --------
     >>> y, p = [0, 0, 1, 1], [0.5, 0.5, 0.5, 0.5]
@@ -296,6 +300,11 @@ def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None
     -----
     K1 <= sqrt(K2) and Kinf <= K1 <= m Kinf for m levels; K2 <= K1 where |h| <= 1 and y, v lie in [0, 1].
 
+    References
+    ----------
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767.
+
     Examples
     --------
     Half the rows on level .25 with mean residual +.25, half on .75 with -.25; the second function keeps the first level:
@@ -313,6 +322,11 @@ def k2(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None
 
     K2(f, h) = sum_v Pr[f = v] (E[h (y - v) | f = v])^2. Arrays and result as in `k1`.
 
+    References
+    ----------
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767, definition 2.1.
+
     Examples
     --------
     >>> k2([0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75], [[1, 1], [1, 1], [1, 0], [1, 0]])
@@ -327,6 +341,11 @@ def kinf(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = No
 
     Kinf(f, h) = max_v Pr[f = v] |E[h (y - v) | f = v]|. Arrays and result as in `k1`.
 
+    References
+    ----------
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767.
+
     Examples
     --------
     >>> kinf([0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75], [[1, 1], [1, 1], [1, 0], [1, 0]])
@@ -340,6 +359,11 @@ def msce(y: ArrayLike, f: ArrayLike, weight: ArrayLike | None = None) -> float:
     """Compute the mean squared calibration error, which is K2 of the constant function 1.
 
     MSCE(f) = sum_v Pr[f = v] (E[y | f = v] - v)^2. Arrays as in `k1`.
+
+    References
+    ----------
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767, section 7.
 
     Examples
     --------

@@ -1,12 +1,8 @@
 """Local calibration: the error of the confidence among similar rows of similar confidence.
 
-Luo, Bhatnagar, Bai, Zhao, Wang, Xiong, Savarese, Ermon, Schmerling & Pavone (2022), "Local Calibration: Metrics and
-Recalibration", UAI 2022, arXiv:2102.10809: the LCE (equation 4) and its maximum, the MLCE (equation 5), with the kernel
-exp(-|phi - phi'|_1 / (d gamma)).
-
-The kernel depends on distances only, so that gamma is meaningless without the scaling of the features. A `FeatureMap`
-scales each column, optionally rotates them to principal components, and applies one common factor that makes the mean
-distance of two random rows 1 per column: gamma is then a share of that distance.
+Luo et al. (2022). The kernel depends on distances only, so that gamma is meaningless without the scaling of the features. A
+`FeatureMap` scales each column, optionally rotates them to principal components, and applies one common factor that makes
+the mean distance of two random rows 1 per column: gamma is then a share of that distance.
 """
 
 from __future__ import annotations
@@ -300,11 +296,13 @@ def lce(
 
     Notes
     -----
-    | sum_i w_i k_i (confidence_i - hit_i) | / sum_i w_i k_i over the rows i of the bin, including the row itself (Luo et
-    al. 2022, equation 4). As gamma tends to 0 only the nearest rows count, with equal weights; the row itself is the
-    nearest unless it is left out.
+    | sum_i w_i k_i (confidence_i - hit_i) | / sum_i w_i k_i over the rows i of the bin, including the row itself. As gamma
+    tends to 0 only the nearest rows count, with equal weights; the row itself is the nearest unless it is left out. Noise alone makes it large if neighbours are few: see `local_errors`.
 
-    Noise alone makes it large if neighbours are few: see `local_errors`.
+    References
+    ----------
+    Luo, Bhatnagar, Bai, Zhao, Wang, Xiong, Savarese, Ermon, Schmerling & Pavone (2022), "Local Calibration: Metrics and
+    Recalibration", arXiv:2102.10809, equation 4.
 
     Examples
     --------
@@ -337,9 +335,13 @@ def mlce(
     device: str = "cpu",
     closed: Closed = "right",
 ) -> float:
-    """Compute the maximum local calibration error (Luo et al. 2022, equation 5): the largest `lce` of any point.
+    """Compute the maximum local calibration error: the largest `lce` of any point.
 
     Parameters as for `lce`, except ``signed``. Points without a value are left out; NaN if none has one.
+
+    References
+    ----------
+    Luo et al. (2022), "Local Calibration: Metrics and Recalibration", arXiv:2102.10809, equation 5.
 
     Examples
     --------
@@ -372,6 +374,10 @@ def mean_lce(
     """Compute the mean local calibration error: the weighted mean `lce` of the rows, or the plain mean over ``query``.
 
     Parameters as for `lce`, except ``signed``. Points without a value are left out; NaN if none has one.
+
+    References
+    ----------
+    Luo et al. (2022), "Local Calibration: Metrics and Recalibration", arXiv:2102.10809.
 
     Examples
     --------
@@ -444,7 +450,7 @@ def lce_curve(
     device: str = "cpu",
     closed: Closed = "right",
 ) -> LceCurve:
-    """Compute `mlce` and `mean_lce` for many gammas in one pass over the distances (Luo et al. 2022, figures 1 and 3).
+    """Compute `mlce` and `mean_lce` for many gammas in one pass over the distances.
 
     Parameters
     ----------
@@ -456,6 +462,10 @@ def lce_curve(
     Other parameters as for `lce`, except ``gamma`` and ``signed``; ``kernel`` is "laplace" or "gaussian". Where the largest
     error is near 1, neighbourhoods are single rows; where it is near ``mce``, they are whole bins: a useful gamma lies
     between.
+
+    References
+    ----------
+    Luo et al. (2022), "Local Calibration: Metrics and Recalibration", arXiv:2102.10809, figures 1 and 3.
 
     Examples
     --------

@@ -398,6 +398,11 @@ def isotonic(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Iso
     DataError
         If there are no rows, lengths differ, a number is missing or infinite, or no weight is positive.
 
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, Algorithm 1 and Claim 6.
+
     Examples
     --------
     >>> from trueup.metrics import isotonic

@@ -147,6 +147,11 @@ def corp(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, score: 
     discrimination S(r) - S(q), uncertainty S(r). None of them is negative, up to rounding. ``score="log"`` is `log_loss`
     with its default ``eps``.
 
+    References
+    ----------
+    Dimitriadis, Gneiting & Jordan (2021), "Stable reliability diagrams for probabilistic classifiers", PNAS 118(8),
+    doi:10.1073/pnas.2016191118.
+
     Examples
     --------
     >>> corp([0, 1, 0, 1], [0.25, 0.5, 0.5, 0.5])

@@ -258,7 +258,8 @@ class Platt(ScoreCalibrator):
 
     References
     ----------
-    Platt (1999), "Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods".
+    Platt (1999), "Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods",
+    Advances in Large Margin Classifiers, MIT Press.
 
     Examples
     --------
@@ -325,7 +326,7 @@ class Temperature(ScoreCalibrator):
 
     References
     ----------
-    Guo, Pleiss, Sun & Weinberger (2017), "On calibration of modern neural networks".
+    Guo, Pleiss, Sun & Weinberger (2017), "On calibration of modern neural networks", arXiv:1706.04599.
 
     Examples
     --------
@@ -415,7 +416,7 @@ class Beta(ScoreCalibrator):
     References
     ----------
     Kull, Silva Filho & Flach (2017), "Beta calibration: a well-founded and easily implemented improvement on logistic
-    calibration for binary classifiers", Equation 4.
+    calibration for binary classifiers", AISTATS, PMLR 54:623-631, Equation 4; the longer doi:10.1214/17-EJS1338SI.
 
     Examples
     --------
@@ -487,8 +488,9 @@ class Isotonic(ScoreCalibrator):
 
     References
     ----------
-    Gao, Parameswaran & Peng (2017), Algorithm 1 and Claim 6. Zadrozny & Elkan (2002), "Transforming classifier scores into
-    accurate multiclass probability estimates".
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic Setting",
+    doi:10.1214/17-EJS1376SI, Algorithm 1 and Claim 6. Zadrozny & Elkan (2002), "Transforming classifier scores into
+    accurate multiclass probability estimates", KDD, doi:10.1145/775047.775151.
 
     Examples
     --------
@@ -563,7 +565,7 @@ class Histogram(ScoreCalibrator):
     References
     ----------
     Zadrozny & Elkan (2001), "Obtaining calibrated probability estimates from decision trees and naive Bayesian
-    classifiers".
+    classifiers", ICML.
 
     Examples
     --------

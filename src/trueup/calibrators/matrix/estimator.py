@@ -210,9 +210,9 @@ class MatrixScaling(SingleMapCalibrator):
 
     References
     ----------
-    Guo, Pleiss, Sun & Weinberger (2017), "On calibration of modern neural networks", section 4.2: matrix and vector
-    scaling. Berta, Holzmüller, Jordan & Bach (2025), "Structured matrix scaling for multi-class calibration": penalties by
-    structure.
+    Guo, Pleiss, Sun & Weinberger (2017), "On calibration of modern neural networks", arXiv:1706.04599, section 4.2: matrix
+    and vector scaling. Berta, Holzmüller, Jordan & Bach (2025), "Structured matrix scaling for multi-class calibration":
+    penalties by structure.
 
     Examples
     --------

@@ -153,7 +153,8 @@ class MCGrad(SegmentCalibrator):
 
     References
     ----------
-    Tax, Perini, Linder, Haimovich, Karamshuk, Okati, Vojnovic & Apostolopoulos, "MCGrad: Multicalibration at Web Scale".
+    Tax, Perini, Linder, Haimovich, Karamshuk, Okati, Vojnovic & Apostolopoulos (2026), "MCGrad: Multicalibration
+    at Web Scale", KDD 2026, doi:10.1145/3770854.3783954, arXiv:2509.19884.
 
     Examples
     --------

@@ -206,7 +206,7 @@ class HKRR(PatchCalibrator):
     References
     ----------
     Hébert-Johnson, Kim, Reingold & Rothblum (2018), "Multicalibration: Calibration for the (Computationally-Identifiable)
-    Masses", ICML.
+    Masses", ICML, arXiv:1711.08513.
 
     Examples
     --------
@@ -267,8 +267,8 @@ class Multiaccuracy(PatchCalibrator):
     References
     ----------
     Hébert-Johnson, Kim, Reingold & Rothblum (2018), "Multicalibration: Calibration for the (Computationally-Identifiable)
-    Masses", ICML; Kim, Ghorbani & Zou (2019), "Multiaccuracy: Black-Box Post-Processing for Fairness in Classification",
-    AIES, for the logit scale.
+    Masses", ICML, arXiv:1711.08513; Kim, Ghorbani & Zou (2019), "Multiaccuracy: Black-Box Post-Processing for Fairness in
+    Classification", AIES, arXiv:1805.12317, for the logit scale.
 
     Examples
     --------

@@ -88,7 +88,7 @@ class PriorCorrection(Calibrator):
     ----------
     Elkan (2001), "The foundations of cost-sensitive learning", theorem 2. King & Zeng (2001), "Logistic regression in rare
     events data". Saerens, Latinne & Decaestecker (2002), "Adjusting the outputs of a classifier to new a priori
-    probabilities". Fieller (1954), "Some problems in interval estimation".
+    probabilities", doi:10.1162/089976602753284446. Fieller (1954), "Some problems in interval estimation".
 
     Examples
     --------
