@@ -297,7 +297,8 @@ def lce(
     Notes
     -----
     | sum_i w_i k_i (confidence_i - hit_i) | / sum_i w_i k_i over the rows i of the bin, including the row itself. As gamma
-    tends to 0 only the nearest rows count, with equal weights; the row itself is the nearest unless it is left out. Noise alone makes it large if neighbours are few: see `local_errors`.
+    tends to 0 only the nearest rows count, with equal weights; the row itself is the nearest unless it is left out. Noise
+    alone makes it large if neighbours are few: see `local_errors`.
 
     References
     ----------
