@@ -43,7 +43,7 @@ def test_a_notebook_shows_the_verdict_the_distinct_problems_and_all_rows():
     assert texts[0] == audit.verdict
     names = re.findall(r"<bdi>(.*?)</bdi>", shown)
     assert [html.unescape(name) for name in names] == [problem.finding.segment for problem in audit.problems]
-    assert names[-1] == "all rows"  # one of the problems
+    assert "all rows" in names  # one of the problems
     assert shown.count("<th scope=row") == shown.count('font-weight:bold"><bdi>') == len(audit.problems) == 5
 
 

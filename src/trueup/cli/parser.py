@@ -110,8 +110,9 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--seed": option("seed of random numbers (default 0)", "N", type=int, default=0),
     "--fail-if": option(
         "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated and, with --tolerance, material; "
-        "material: the same, and needs --tolerance; untestable: also if no segment could be tested",
-        "STATE", choices=("miscalibrated", "material", "untestable"),
+        "material: the same, and needs --tolerance; possibly-material: also if an error may exceed the tolerance; "
+        "untestable: also if no segment could be tested",
+        "STATE", choices=("miscalibrated", "material", "possibly-material", "untestable"),
     ),
     "--tolerance": option(
         "the largest error that does not matter: a difference of observed and expected mean (0.02), or a percentage of the "
