@@ -165,7 +165,10 @@ def _read(blobs: dict[str, bytes]) -> tuple[Model, int]:
     require(type(version) is int and version >= 1, f"the format {version!r} is unknown")
     require(version <= FORMAT, f"it has format {version} of a later version of trueup; this version reads up to {FORMAT}")
     schema = _read_schema(manifest["schema"])
-    history, explanation = _read_history(manifest["history"], schema), Explanation.from_dict(manifest["explanation"])
+    history = _read_history(manifest["history"], schema)
+    unit = "change" if schema.task == "regression" else "points"
+    explanation = Explanation.from_dict(manifest["explanation"], unit)
+    require(explanation.unit == unit, "the unit of its explanation is invalid")
     record = FitRecord(**manifest["about"])
     check_fields(record, explanation, *explanation.corrections, *explanation.excluded)
     require(record.rows >= 0 and isinstance(record.parameters, dict), "the record of the fit is invalid")

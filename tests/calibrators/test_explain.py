@@ -11,8 +11,9 @@ import pytest
 
 import trueup as tu
 from checks import CLASSES, FEATURES, rows, take
-from trueup.calibrators.explain import DATES, NUMBERS, SCORES, find_corrections, interval_text
+from trueup.calibrators.explain import find_corrections
 from trueup.calibrators.mcgrad.cascade import RESCALING
+from trueup.calibrators.row_explanation import DATES, NUMBERS, SCORES, interval_text
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError

@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 
 from trueup._validate import check_choice
 from trueup.calibrators import stopping
-from trueup.calibrators.explain import Explanation, RowExplanation, find_corrections, report_excluded
+from trueup.calibrators.explain import Explanation, find_corrections, report_excluded, summarise_changes
 from trueup.calibrators.model import FitRecord, Map, Model
 from trueup.calibrators.stopping import CrossValidation, HeldOut, History, Holdout, Split, Stopping, Validation, task_loss
 from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.model import OnError
+    from trueup.calibrators.row_explanation import RowExplanation
     from trueup.data.table import Schema, Table
 
 
@@ -144,7 +145,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         fitted, after = result.map, result.after
         if after is None and fitted.changes:
             after = fitted.apply_table(table, Workers(self.threads))
-        explanation = Explanation((), len(table), 0.0, 0.0) if after is None else self._explain_change(table, fitted, after)
+        if after is None:
+            explanation = summarise_changes(table, table.prediction, table.prediction)
+        else:
+            explanation = self._explain_change(table, fitted, after)
         if table.excluded and table.outcome is not None:
             before = self._base_scores(table, fitted)
             reported = report_excluded(table, before, before if after is None else after)
@@ -240,9 +244,13 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """
         return self._fitted().predict_one(row)
 
-    def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
-        """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score."""
-        return self._fitted().explain(row)
+    def explain(self, row: Mapping[str, Any] | None = None, *, details: bool = False) -> Explanation | RowExplanation:
+        """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score.
+
+        For a row these are the effects of its features on the prediction, the five largest and the sum of the rest; with
+        ``details`` every condition that it meets. See `trueup.Model.explain`.
+        """
+        return self._fitted().explain(row, details=details)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return minus the mean log loss (squared error for real outcomes) of corrected predictions: larger is better.

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from trueup.audits.result import Audit
-    from trueup.calibrators.explain import Explanation, RowExplanation
+    from trueup.calibrators.explain import Explanation
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.map import PatchList
+    from trueup.calibrators.row_explanation import RowExplanation
     from trueup.calibrators.stopping import History
     from trueup.data.table import Schema, Table
 
@@ -115,20 +116,13 @@ def _plain_table(table: TextTable) -> str:
 # Tables of models
 
 
-def corrections_table(explanation: Explanation, top: int) -> TextTable:
-    """Return the table of the ``top`` largest corrections of a model."""
-    rows: list[tuple[str, ...]] = [
-        (
-            correction.segment,
-            f"{number(correction.low)} to {number(correction.high)}",
-            f"{correction.rows:,}",
-            number(correction.before),
-            number(correction.after),
-            number(correction.observed),
-        )
-        for correction in explanation.corrections[:top]
+def corrections_tables(explanation: Explanation, top: int) -> list[str | TextTable]:
+    """Return the ``top`` largest corrections of a model: those that raise scores, then those that lower them."""
+    return [
+        part
+        for title, headings, rows in explanation.blocks(top)
+        for part in ("", title, TextTable(headings, rows, ("scores", "before", "after", "observed")))
     ]
-    return TextTable(("segment", "scores", "rows", "before", "after", "observed"), rows, ("rows", "observed"))
 
 
 def patches_table(patches: PatchList, top: int) -> TextTable:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup import storage
-from trueup.calibrators import explain
+from trueup.calibrators.explain import tested_together
 from trueup.calibrators.floors import OLD_FLOORS, Floors
 from trueup.calibrators.model import (
     FileContentError,
@@ -30,6 +30,15 @@ from trueup.calibrators.model import (
     pack_floors,
     require,
     unpack_floors,
+)
+from trueup.calibrators.row_explanation import (
+    CLIPPED,
+    ConditionSum,
+    Contribution,
+    EffectSums,
+    RowExplanation,
+    TreeWalker,
+    explain_change,
 )
 from trueup.calibrators.stopping import CapacityTrial, apply_link, count_rounds, task_loss
 from trueup.data.columns import to_jsonable
@@ -54,7 +63,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray
-    from trueup.calibrators.explain import RowExplanation
     from trueup.data.table import Schema, Table
 
 LINKS = {"identity": IDENTITY, "logit": LOGIT, "softmax": SOFTMAX}
@@ -214,14 +222,19 @@ class Cascade(Map):
         """
         low, high = self.floors
         start, given = (apply_link(np.array([prediction]), self.link, floors)[0] for floors in (self.floors, None))
-        conditions: dict[tuple[int, tuple[int, ...]], explain.ConditionSum] = defaultdict(explain.ConditionSum)
+        conditions: dict[tuple[int, tuple[int, ...]], ConditionSum] = defaultdict(ConditionSum)
+        sums = EffectSums(schema, row, prediction)
         rescaling = np.zeros(self.outputs)
         states, means = [start.copy() for _ in range(self.cascades)], [np.array(prediction, np.float64)]
+        # F_t = theta_t (F + trees): what trees add is multiplied by the factors from their round on, the score by all.
+        factors = np.cumprod([step.thetas for step in self.rounds[::-1]], axis=0)[::-1]
         for number, step in enumerate(self.rounds):
             for place, forest in enumerate(step.forests):
                 values, added, weight = [*row, *states[place].tolist()], np.zeros(self.outputs), 1 / len(step.forests)
+                walker, factor = TreeWalker(forest), float(factors[number, place]) / len(step.forests)
                 for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
-                    path, leaf = explain.follow_tree(forest, root, values)
+                    path, leaf = walker.follow(root, values)
+                    sums.add_tree(walker.divide(root, values), leaf * factor, output)
                     names = tuple(sorted({feature for feature, _, _ in path}))
                     # Later rounds test the score after earlier ones: a condition on it is a different condition.
                     condition = conditions[number if names and names[-1] >= len(row) else 0, names]
@@ -236,29 +249,29 @@ class Cascade(Map):
         contributions = []
         for (number, names), condition in conditions.items():
             text = condition.describe(schema, row, names, self.link, number, means[number]) or NO_CONDITION
-            contributions += [
-                explain.Contribution(text, change, labels[output]) for output, change in condition.sums.items()
-            ]
+            contributions += [Contribution(text, change, labels[output]) for output, change in condition.sums.items()]
         if any(theta != 1 for step in self.rounds for theta in step.thetas):
-            contributions += [
-                explain.Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)
-            ]
+            contributions += [Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)]
         if (start != given).any():
             text = f"probabilities are at least {low:g}"
             if self.outputs == 1:
                 text += " from 0 and 1" if low == high else f" from 0 and {high:g} from 1"
             contributions += [
-                explain.Contribution(text, float(c), label) for c, label in zip(start - given, labels, strict=True) if c
+                Contribution(text, float(c), label) for c, label in zip(start - given, labels, strict=True) if c
             ]
         end, after = np.mean(states, axis=0), self.apply_one(list(row), list(prediction))
         if self.clip is not None and abs(end[0] - after[0]) > MIN_CLIPPING:
-            contributions.append(explain.Contribution(explain.CLIPPED.format(*self.clip), float(after[0] - end[0])))
+            contributions.append(Contribution(CLIPPED.format(*self.clip), float(after[0] - end[0])))
+            sums.add((), float(after[0] - end[0]))
             end = after
-        return explain.explain_change(self.link, prediction, after, contributions, (end - given).tolist())
+        for output in range(self.outputs):
+            scaled = float(factors[0].mean() - 1) * float(start[output]) if self.rounds else 0.0
+            sums.add((), scaled + float(start[output] - given[output]), output)
+        return explain_change(self.link, prediction, after, contributions, sums, (end - given).tolist())
 
     def feature_sets(self) -> list[tuple[int, ...]]:
         """Return sets of one or two features that one path of a tree tests, as `tested_together` sorts them."""
-        return explain.tested_together([forest for step in self.rounds for forest in step.forests], len(self.levels))
+        return tested_together([forest for step in self.rounds for forest in step.forests], len(self.levels))
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
