@@ -90,7 +90,7 @@ def _row_page(model: Model, row: dict[str, Any], explanation: RowExplanation, to
     if not explanation.effects:
         return [*parts, "the model leaves this score unchanged"]
     if explanation.details:
-        parts += [f"contributions to the change of the {explanation.scale}, and the sum of those that are not listed:", ""]
+        parts += [f"contributions to the change of the {explanation.scale}:", ""]
         parts.append(output.contributions_table(explanation, top))
     else:
         headings, rows = explanation.table(top)
