@@ -228,7 +228,7 @@ def law_the_effects_on_a_score_add_up_to_its_change(case):
         before = [row[name] for name in case.prediction]
         unit = max(1.0, *np.abs(after), *np.abs(before))
         for effects in (found.effects, found.largest()):
-            changes = {label: 0.0 for label in (CLASSES if case.task == "multiclass" else [""])}
+            changes = dict.fromkeys(CLASSES if case.task == "multiclass" else [""], 0.0)
             for effect in effects:
                 changes[effect.output] += effect.change
                 assert {*effect.features} <= known

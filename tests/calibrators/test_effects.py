@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import trueup as tu
 from checks import CLASSES, FEATURES, rows
 from trueup.calibrators.row_explanation import Effect, EffectSums, RowExplanation, TreeWalker
 from trueup.data.table import Feature, Schema
-from trueup.kernels.trees import Forest
+from trueup.kernels.trees import Forest, join_forests
 
 NUMBERS = tuple(Feature(name, "numeric", ()) for name in ("a", "b", "c"))
 BINARY = Schema("binary", "y", ("p",), None, NUMBERS, ())
@@ -60,6 +61,30 @@ def test_a_feature_that_is_tested_twice_is_undone_at_both_splits():
     assert walker.divide(0, [-3.0, 1.0]) == [(0, 1.0)]
     assert walker._walk(0, [-3.0, -1.0], 0) == 3.0
     assert walker._walk(0, [-3.0, 1.0], 0) == 4.0
+
+
+def test_branches_count_by_their_training_rows():
+    # As in the first test, but 51 of 255 rows go left at both splits: without b it is .2 * 5 + .8 * 1, without a .2 * 5.
+    plain = tree([(0, 0.0, 1, ~2), (1, 0.0, ~0, ~1)], [5.0, 1.0, 0.0])
+    walker = TreeWalker(replace(plain, left_share=np.array([51, 51], np.uint8)))
+    assert dict(walker.divide(0, [-1.0, -1.0])) == pytest.approx({0: 4 / 7.2, 1: 3.2 / 7.2}, rel=1e-15)
+    # A row that goes right at a reaches 0; without a it would reach .2 * 5.
+    assert walker.divide(0, [1.0, -1.0]) == [(0, 1.0)]
+
+
+def test_the_shares_of_training_rows_are_those_of_the_fit_and_are_saved(tmp_path):
+    x = np.repeat([0.0, 1.0], [300, 700])
+    y = np.random.default_rng(0).random(1000) < np.where(x < 0.5, 0.8, 0.3)
+    data = {"x": x, "p": np.full(1000, 0.5)}
+    fix = tu.MCGrad("p", ["x"], stopping=None, trees=1, depth=2, feature_fraction=1.0, threads=1).fit(data, y.astype(int))
+    forest = fix.model_.map.rounds[0].forests[0]
+    assert forest.left_share.tolist() == [round(255 * 0.3)]
+    tu.save(fix, tmp_path / "m.trueup")
+    again = tu.load(tmp_path / "m.trueup")
+    assert again.explain({"x": 0.0, "p": 0.5}) == fix.explain({"x": 0.0, "p": 0.5})
+    assert again.map.rounds[0].forests[0].left_share.tolist() == forest.left_share.tolist()
+    joined = join_forests([forest, tree([(0, 0.0, ~0, ~1)], [1.0, 2.0])])
+    assert joined.left_share.tolist() == [round(255 * 0.3), 128]  # a half where it is not known
 
 
 def test_splits_that_change_nothing_have_no_share_unless_all_are_such():
@@ -142,7 +167,9 @@ def test_a_prediction_that_is_a_feature_is_one_column():
 def explained(count=8, **changes):
     effects = tuple(Effect(f"x{i}={i}", (f"x{i}",), 0.01 * (count - i) * (-1) ** i) for i in range(count))
     after = 0.2 + sum(effect.change for effect in effects)
-    return RowExplanation(**{"before": 0.2, "after": after, "effects": effects, "change": 0.1, "contributions": ()} | changes)
+    return RowExplanation(
+        **{"before": 0.2, "after": after, "effects": effects, "change": 0.1, "contributions": ()} | changes
+    )
 
 
 def test_the_five_largest_effects_and_the_rest_are_shown_everywhere():

@@ -382,7 +382,7 @@ class Model:
         -----
         Effects are changes of the prediction, by the columns that cause them, and add up to its change. The value of a
         leaf is divided among the features that its path tests, in proportion to how much it would change if the splits on a
-        feature were undone. Changes of logits become changes of probabilities in proportion: a contribution c of a total
+        feature were undone: if the row followed both branches, weighted by the training rows. Changes of logits become changes of probabilities in proportion: a contribution c of a total
         change C of the logit has the effect ``c / C * (after - before)``, whatever the order of contributions. With several
         classes this is the integral along the straight line from the logits before to those after (integrated gradients).
 

@@ -373,6 +373,8 @@ class TreeWalker:
         self._left, self._right, self._value = forest.left.tolist(), forest.right.tolist(), forest.value.tolist()
         self._missing_left, self._words = forest.missing_left.tolist(), forest.words.tolist()
         self._words_at, self._words_in = forest.words_at.tolist(), forest.words_in.tolist()
+        shares = forest.left_share.astype(np.float64) / 255 if len(forest.left_share) else np.full(len(forest.feature), 0.5)
+        self._left_share = shares.tolist()  # of the training rows of a node
 
     def follow(self, node: int, row: Sequence[float]) -> tuple[list[tuple[int, float, float]], float]:
         """Follow a row down the tree with root ``node``; return (feature, low, high) per branch, and the leaf value."""
@@ -390,19 +392,19 @@ class TreeWalker:
         """Return the share of each feature that the path of a row tests in the value of its leaf; shares add up to 1.
 
         A feature matters by how much the value would change if its own splits were undone: if the row followed both
-        branches of each of them and the mean of both were taken. Shares are proportional to these differences, and equal if
-        all are 0. A feature that only occurs on the way has no share.
+        branches of each of them, and their mean were taken, weighted by the training rows (equally if their number is not
+        known). Shares are proportional to these differences, and equal if all are 0.
         """
-        path: list[tuple[int, int]] = []  # node, and the branch not taken
+        path: list[tuple[int, int, float]] = []  # node, and the branch not taken with its share of the rows
         while node >= 0:
-            left = self._goes_left(node, row)
-            path.append((node, self._right[node] if left else self._left[node]))
+            left, share = self._goes_left(node, row), self._left_share[node]
+            path.append((node, self._right[node], 1 - share) if left else (node, self._left[node], share))
             node = self._left[node] if left else self._right[node]
         value = self._value[~node]
         without: dict[int, float] = {}  # the value without the splits of a feature
-        for at, other in reversed(path):
+        for at, other, share in reversed(path):
             feature = self._feature[at]
-            without[feature] = (without.get(feature, value) + self._walk(other, row, feature)) / 2
+            without[feature] = (1 - share) * without.get(feature, value) + share * self._walk(other, row, feature)
         differences = {feature: abs(value - own) for feature, own in sorted(without.items())}
         total = math.fsum(differences.values())
         if not 0 < total < math.inf:
@@ -413,7 +415,8 @@ class TreeWalker:
         """Return the value that a row reaches from ``node`` if it follows both branches of the splits of one feature."""
         while node >= 0:
             if self._feature[node] == both:
-                return (self._walk(self._left[node], row, both) + self._walk(self._right[node], row, both)) / 2
+                left, right = (self._walk(branch, row, both) for branch in (self._left[node], self._right[node]))
+                return self._left_share[node] * left + (1 - self._left_share[node]) * right
             node = self._left[node] if self._goes_left(node, row) else self._right[node]
         return float(self._value[~node])
 

@@ -403,6 +403,7 @@ def _parse_nodes(
     mass = np.concatenate([_numbers(lines, name, np.float64) for name in names])
     left_mass, right_mass = (mass[np.where(child >= 0, child, len(column) + ~child)] for child in (left, right))
     default_left = decision & DEFAULT_LEFT > 0
+    left_share = np.clip(np.rint(255 * left_mass / np.maximum(left_mass + right_mass, 1e-300)), 1, 254)
     missing_left = np.where((decision & MISSING_TYPE) == MISSING_NAN, default_left, left_mass >= right_mass)
     bounds = np.concatenate([[0], _numbers(lines, "cat_boundaries", np.int64)])
     which = np.where(categorical, threshold + 1, 0).astype(np.int64)
@@ -425,6 +426,7 @@ def _parse_nodes(
         "words_at": words_at,
         "words_in": words_in,
         "words": np.concatenate(words),
+        "left_share": left_share,
     }
 
 

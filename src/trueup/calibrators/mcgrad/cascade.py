@@ -73,6 +73,7 @@ NODE_DTYPES = {
     "feature": "<i4", "threshold": "<f8", "left": "<i4", "right": "<i4", "missing_left": "|u1", "words_at": "<i4",
     "words_in": "<i4",
 }  # fmt: skip
+LEFT_SHARE, SHARE_DTYPE = "forests/left_share", "|u1"  # an array that older files do not have: one byte per node
 FOREST_DTYPES = {**TREE_DTYPES, **NODE_DTYPES, "words": "<u4", "value": "<f8"}
 RESCALING = "rescaling (theta)"
 NO_CONDITION = "every row"
@@ -312,7 +313,9 @@ def pack_forests(forests: Sequence[Forest]) -> tuple[list[dict[str, int]], dict[
         for name, dtype in FOREST_DTYPES.items()
         if arrays
     }
-    return [{name: len(array) for name, array in forest.items()} for forest in arrays], blobs
+    if any(len(forest.left_share) for forest in forests):
+        blobs[LEFT_SHARE] = b"".join(forest.left_shares().tobytes() for forest in forests)
+    return [{name: len(forest[name]) for name in FOREST_DTYPES} for forest in arrays], blobs
 
 
 def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tuple[int, ...], outputs: int) -> list[Forest]:
@@ -320,6 +323,8 @@ def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tup
     if not sizes:
         return []
     stored = {name: np.frombuffer(blobs[f"forests/{name}"], np.dtype(dtype)) for name, dtype in FOREST_DTYPES.items()}
+    shares, nodes = np.frombuffer(blobs.get(LEFT_SHARE, b""), SHARE_DTYPE), 0
+    require(LEFT_SHARE not in blobs or len(shares) == len(stored["feature"]), "the shares of rows do not match the nodes")
     begin = dict.fromkeys(FOREST_DTYPES, 0)
     forests = []
     for index, lengths in enumerate(sizes):
@@ -333,7 +338,8 @@ def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tup
             begin[name] = end
         for names in (TREE_DTYPES, NODE_DTYPES):
             require(len({len(arrays[name]) for name in names}) == 1, f"{place} has arrays of unequal length")
-        forests.append(Forest(**arrays))
+        own, nodes = slice(nodes, nodes + len(arrays["feature"])), nodes + len(arrays["feature"])
+        forests.append(Forest(**arrays, left_share=shares[own].copy()))
         _check_forest(forests[-1], place, levels, outputs)
     require(all(begin[name] == len(array) for name, array in stored.items()), "it has trees that belong to no round")
     return forests
@@ -397,7 +403,8 @@ def unpack_rounds(
 ) -> tuple[CascadeRound, ...]:
     """Restore the rounds from what `pack_rounds` returned; raise FileContentError if it is invalid."""
     require(
-        set(blobs) == ({f"forests/{name}" for name in FOREST_DTYPES} if entries else set()),
+        set(blobs) - ({LEFT_SHARE} if entries else set())
+        == ({f"forests/{name}" for name in FOREST_DTYPES} if entries else set()),
         "it has arrays that the manifest does not list",
     )
     sizes = [size for entry in entries for size in (*entry["forests"], *entry.get("more", ()))]
