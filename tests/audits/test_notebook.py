@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 import trueup as tu
-from trueup.calibrators.stopping import History
+from trueup.calibrators.history import History
 from trueup.metrics.result import html_table
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
@@ -19,7 +19,7 @@ import numpy as np
 from trueup._validate import check_choice, check_integer
 from trueup.calibrators.floors import EPS, OLD_FLOORS, TINY, Floors
 from trueup.calibrators.row_explanation import EffectSums, RowExplanation, explain_change
-from trueup.calibrators.stopping import History, task_loss
+from trueup.calibrators.stopping import task_loss
 from trueup.data.columns import encoder, engine_of, find_similar_name
 from trueup.data.frame import read_like
 from trueup.data.values import LOGIT_HINT, LOGIT_SETTING, MAX_VALUE, SUM_TOLERANCE, to_probabilities
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, UInt64Array
     from trueup.calibrators.evidence import HeldOutEvidence
     from trueup.calibrators.explain import Explanation
+    from trueup.calibrators.history import History
     from trueup.data.table import Schema, Table, Task
     from trueup.metrics.inputs import Scored
 
@@ -61,6 +62,12 @@ class Map(ABC):
 
         The score of a row is bitwise independent of the other rows; the arguments are not modified.
         """
+
+    def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:
+        """Yield the predictions of all rows after 0, 1, 2, ... rounds; the last are those of `apply`."""
+        yield prediction.copy()
+        if self.changes:
+            yield self.apply(columns, prediction)
 
     def apply_table(self, table: Table, workers: Workers | None = None) -> FloatArray:
         """Return the corrected predictions of the rows of a table."""
@@ -155,6 +162,7 @@ def check_fields(*records: Any) -> None:
             value = getattr(record, item.name)
             valid = {"str": isinstance(value, str), "bool": isinstance(value, bool), "float": are_finite(value)}
             valid["int"] = valid["float"] and is_integer(value)
+            valid["float | None"] = value is None or valid["float"]
             require(valid.get(str(item.type), True), f"{item.name} of its {type(record).__name__} is invalid")
 
 
@@ -329,6 +337,29 @@ class Model:
             )
         return scores
 
+    def staged_predict(self, data: Any) -> Iterator[FloatArray]:
+        """Yield the predictions of a frame in memory after 0, 1, 2, ... rounds (or patches), as `predict` returns them.
+
+        The first are the scores before the correction, the last those of `predict`. A method without rounds, such as a
+        curve, has one.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> loans = tu.simulate.lending(10_000, seed=0)
+        >>> fix = tu.MCGrad("prediction", ["region", "age"]).fit(loans, loans["outcome"])
+        >>> losses = [tu.metrics.log_loss(loans["outcome"], p) for p in fix.staged_predict(loans)]
+        >>> len(losses) == fix.history_.chosen + 1, losses[-1] < losses[0]
+        (True, True)
+        """
+        if engine_of(data) is not None:
+            raise ArgumentError(
+                f"staged_predict takes rows in memory; got a {type(data).__module__}.{type(data).__qualname__}",
+                hint="collect some of the rows, or use predict",
+            )
+        table = read_like(data, self.schema)
+        return self.map.stages([table.columns[feature.name] for feature in self.schema.features], table.prediction)
+
     def predict_valid_rows(self, table: Table, *, threads: int | None = None) -> FloatArray:
         """Correct the predictions of a Table that was read leniently; return NaN for rows without a valid score."""
         if not self.schema.prediction:
@@ -382,7 +413,8 @@ class Model:
         -----
         Effects are changes of the prediction, by the columns that cause them, and add up to its change. The value of a
         leaf is divided among the features that its path tests, in proportion to how much it would change if the splits on a
-        feature were undone: if the row followed both branches, weighted by the training rows. Changes of logits become changes of probabilities in proportion: a contribution c of a total
+        feature were undone: if the row followed both branches, weighted by the training rows. Changes of logits become
+        changes of probabilities in proportion: a contribution c of a total
         change C of the logit has the effect ``c / C * (after - before)``, whatever the order of contributions. With several
         classes this is the integral along the straight line from the logits before to those after (integrated gradients).
 

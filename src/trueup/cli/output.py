@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from trueup.audits.result import Audit
     from trueup.calibrators.explain import Explanation
+    from trueup.calibrators.history import History
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.map import PatchList
     from trueup.calibrators.row_explanation import RowExplanation
-    from trueup.calibrators.stopping import History
     from trueup.data.table import Schema, Table
 
 NAME_WIDTH = 28

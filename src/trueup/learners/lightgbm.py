@@ -329,6 +329,7 @@ class TreeGrower:
 
     def __init__(self, data: FoldDataset, growth: GrowthParameters) -> None:
         self._outputs, self._distributed = growth.outputs, growth.machines > 1
+        self._features = data.features
         self._counts = [0]  # trees (of each output) after each call for one
         self._origins = data.origins(growth.outputs)
         names = [-1 if feature >= data.features else feature for feature, _ in self._origins]
@@ -360,6 +361,14 @@ class TreeGrower:
     def grow_to(self, trees: int) -> list[float]:
         """Grow more trees until there are this many (of each output), as `grow` does."""
         return self.grow(max(0, trees - len(self._counts) + 1))
+
+    def gains(self, trees: int) -> FloatArray:
+        """Return the sum of the gains of the splits of the first ``trees`` trees on each feature, then on each score."""
+        totals, count = np.zeros(self._features + self._outputs), self._counts[trees]
+        if count:
+            by_column = self._booster.feature_importance("gain", iteration=count)
+            np.add.at(totals, [feature for feature, _ in self._origins], np.asarray(by_column, np.float64))
+        return totals
 
     def forest(self, trees: int, start: int = 0) -> Forest:
         """Return the trees of the iterations from ``start`` to before ``trees`` as arrays."""

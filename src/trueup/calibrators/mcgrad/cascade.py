@@ -21,6 +21,7 @@ import numpy as np
 from trueup import storage
 from trueup.calibrators.explain import tested_together
 from trueup.calibrators.floors import OLD_FLOORS, Floors
+from trueup.calibrators.history import CapacityTrial
 from trueup.calibrators.model import (
     FileContentError,
     Map,
@@ -40,7 +41,7 @@ from trueup.calibrators.row_explanation import (
     TreeWalker,
     explain_change,
 )
-from trueup.calibrators.stopping import CapacityTrial, apply_link, count_rounds, task_loss
+from trueup.calibrators.stopping import apply_link, count_rounds, task_loss
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError, FileError
 from trueup.kernels.threads import Workers
@@ -60,7 +61,7 @@ from trueup.kernels.trees import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray
     from trueup.data.table import Schema, Table
@@ -98,11 +99,13 @@ class CascadeRound:
     trials: tuple[CapacityTrial, ...] = ()  # capacities that were compared before this round; not stored in models
     more: tuple[Forest, ...] = ()  # further trees, which are not evaluated on held-out rows; see `joined`
     floors: Floors = OLD_FLOORS  # of the first round: the distances that predictions keep from 0 and 1 before the link
+    gains: tuple[float, ...] = ()  # of the splits on each feature, then on each score; not stored in models
+    losses: tuple[float, ...] = ()  # held-out loss after each tree, before the factor; not stored
 
     def joined(self) -> CascadeRound:
         """Return the round as a model has it: all trees in one forest per cascade, and no trials."""
         pairs = zip(self.forests, self.more, strict=True) if self.more else ((forest,) for forest in self.forests)
-        return replace(self, forests=tuple(join_forests(pair) for pair in pairs), more=(), trials=())
+        return replace(self, forests=tuple(join_forests(pair) for pair in pairs), more=(), trials=(), gains=(), losses=())
 
     @property
     def is_line(self) -> bool:
@@ -209,6 +212,12 @@ class Cascade(Map):
 
     def _clipped(self, scores: FloatArray) -> FloatArray:
         return scores if self.clip is None else np.clip(scores, *self.clip)
+
+    def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:
+        """Yield the predictions of all rows after 0, 1, 2, ... rounds."""
+        features = list(columns)
+        for count in range(len(self.rounds) + 1):
+            yield replace(self, rounds=self.rounds[:count]).apply(features, prediction)
 
     def describe(self) -> str:
         """Return the numbers of rounds, trees and table cells as text."""
@@ -392,6 +401,7 @@ def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], d
             **({"more": [next(size) for _ in round_.more]} if round_.more else {}),
             **pack_floors(round_.floors),
             **({"capacities": [asdict(trial) for trial in round_.trials]} if round_.trials else {}),
+            **({"gains": list(round_.gains)} if round_.gains else {}),
         }
         for round_ in rounds
     ]
@@ -402,11 +412,9 @@ def unpack_rounds(
     entries: Any, blobs: Mapping[str, bytes], levels: tuple[int, ...], outputs: int
 ) -> tuple[CascadeRound, ...]:
     """Restore the rounds from what `pack_rounds` returned; raise FileContentError if it is invalid."""
-    require(
-        set(blobs) - ({LEFT_SHARE} if entries else set())
-        == ({f"forests/{name}" for name in FOREST_DTYPES} if entries else set()),
-        "it has arrays that the manifest does not list",
-    )
+    known = {f"forests/{name}" for name in FOREST_DTYPES} if entries else set()
+    optional = {LEFT_SHARE} if entries else set()
+    require(known <= set(blobs) <= known | optional, "it has arrays that the manifest does not list")
     sizes = [size for entry in entries for size in (*entry["forests"], *entry.get("more", ()))]
     forests = iter(unpack_forests(sizes, blobs, levels, outputs))
     low, high = FACTOR_BOUNDS
@@ -426,7 +434,10 @@ def unpack_rounds(
         trials = tuple(CapacityTrial(**trial) for trial in entry.get("capacities", ()))
         check_fields(*trials)
         require(not trials or sum(trial.chosen for trial in trials) == 1, "no capacity is chosen")
-        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more, floors))
+        gains = tuple(entry.get("gains", ()))
+        valid = not gains or (len(gains) == len(levels) + outputs and are_finite(*gains) and min(gains) >= 0)
+        require(valid, "the gains of a round are invalid")
+        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more, floors, gains))
     return tuple(rounds)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from trueup.kernels.threads import Workers
 from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray
     from trueup.data.table import Schema
@@ -185,6 +185,12 @@ class PatchMap(Map):
         if self.patches:
             score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
         return P
+
+    def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:
+        """Yield the predictions of all rows after 0, 1, 2, ... patches."""
+        features = list(columns)
+        for count in range(len(self.patches) + 1):
+            yield replace(self, patches=self.patches[:count]).apply(features, prediction)
 
     def describe(self) -> str:
         """Return the numbers of patches and of groups as text."""

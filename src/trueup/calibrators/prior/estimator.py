@@ -13,9 +13,10 @@ from trueup._validate import check_fraction
 from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.explain import Explanation, summarise_changes
+from trueup.calibrators.history import History
 from trueup.calibrators.prior.map import OddsMap, PrevalenceEstimate
 from trueup.calibrators.prior.prevalence import NewRows, estimate_prevalence, solve_factor
-from trueup.calibrators.stopping import EXPECTED, TRAINING_ROWS, History, task_loss
+from trueup.calibrators.stopping import EXPECTED, TRAINING_ROWS, task_loss
 from trueup.data.sampling import Sampling
 from trueup.errors import ArgumentError, DataError, ShiftWarning
 from trueup.metrics.inputs import Scored, validate_scores
