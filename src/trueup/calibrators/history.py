@@ -143,17 +143,22 @@ class History:
 
     def __repr__(self) -> str:
         trees, theta = any(r.trees for r in self.rounds), any(r.theta != 1 for r in self.rounds)
-        head = f"  round{'  trees' if trees else ''}{'  theta' if theta else ''}  {self.measure} ({self.evaluated_on})"
+        trained = any(r.training_loss is not None for r in self.rounds)
+        head = (
+            f"  round{'  trees' * trees}{'  theta' * theta}{'  training' * trained}  {self.measure} ({self.evaluated_on})"
+        )
         lines = [f"History: {self.reason}", head]
         for r in self.rounds:
             columns = f"  {r.trees or ('line' if r.number else 0):>5}" * trees + f"  {r.theta:.3f}" * theta
             error = f" (s.e. {r.error:.6f})" if r.error else ""
             change = "" if r.number == 0 else f"  {-r.gain:+.6f}{error}{'' if r.kept else '  not kept'}"
-            trained = "" if r.training_loss is None else f"  (training {r.training_loss:.6f})"
-            lines.append(f"  {r.number:>5}{columns}  {r.loss:.6f}{change}{trained}")
+            training = "" if r.training_loss is None else f"{r.training_loss:.6f}"
+            lines.append(f"  {r.number:>5}{columns}{f'  {training:>8}' * trained}  {r.loss:.6f}{change}")
         if len(lines) > SHOWN_ROUNDS + 3:
             hidden = len(lines) - 2 - SHOWN_ROUNDS
             lines[2 + SHOWN_ROUNDS // 2 : -SHOWN_ROUNDS // 2] = [f"  ... {hidden} more: to_frame() returns all rounds"]
+        if self.stopped:
+            lines.append(f"  {self.stopped}")
         if self.capacities:
             named = [f"{one.name} {one.loss:.6f}{' (chosen)' * one.chosen}" for one in self.capacities]
             lines.append(f"  compared on some folds: {', '.join(named)}")
@@ -162,7 +167,15 @@ class History:
     def _repr_html_(self) -> str:
         trees = any(r.trees for r in self.rounds)
         trained = any(r.training_loss is not None for r in self.rounds)
-        heads = ("round", "trees", "theta", f"{self.measure} ({self.evaluated_on})", "change", "s.e.", "kept")
+        heads: tuple[str, ...] = (
+            "round",
+            "trees",
+            "theta",
+            f"{self.measure} ({self.evaluated_on})",
+            "change",
+            "s.e.",
+            "kept",
+        )
         heads += (f"{self.measure} (training rows)",) * trained
         rows = [
             (str(r.number), "line" if trees and r.number and not r.trees else str(r.trees), f"{r.theta:.3f}",

@@ -416,7 +416,7 @@ class TreeWalker:
         while node >= 0:
             if self._feature[node] == both:
                 left, right = (self._walk(branch, row, both) for branch in (self._left[node], self._right[node]))
-                return self._left_share[node] * left + (1 - self._left_share[node]) * right
+                return float(self._left_share[node] * left + (1 - self._left_share[node]) * right)
             node = self._left[node] if self._goes_left(node, row) else self._right[node]
         return float(self._value[~node])
 
@@ -425,8 +425,8 @@ class TreeWalker:
         if start >= 0:
             code = int(value) + 1 if value >= 0 else 0
             word = code >> 5
-            return word < self._words_in[node] and (self._words[start + word] >> (code & 31)) & 1 == 1
-        return bool(self._missing_left[node]) if math.isnan(value) else value <= self._threshold[node]
+            return bool(word < self._words_in[node] and (self._words[start + word] >> (code & 31)) & 1 == 1)
+        return bool(self._missing_left[node] if math.isnan(value) else value <= self._threshold[node])
 
 
 def _feature_text(feature: Feature, value: float, bounds: tuple[float, float]) -> str:

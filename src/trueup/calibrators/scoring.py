@@ -24,8 +24,8 @@ GROUP_SEED = 3_000_017  # added to the seed: groups are independent of the folds
 class RuleScore:
     """A score of a stopping rule on the held-out rows: ``values`` take the place of losses in `choose_rounds`.
 
-    Their mean is the score, and their standard error that of the delete-a-group jackknife (Quenouille 1956; Shao & Wu 1989),
-    for any function of all rows together. Rows are assigned to groups by their content, the rows of a cluster to one group.
+    Their mean is the score, and their standard error that of the delete-a-group jackknife (Quenouille 1956; Shao & Wu
+    1989), for any function of all rows together. Rows are assigned to groups by content, those of a cluster to one group.
     """
 
     score: Score
@@ -57,7 +57,7 @@ class RuleScore:
             return np.array([whole])
         kept = (np.flatnonzero(self.group != group) for group in range(count))
         without = np.array([evaluate(self.score, self.y[own], p[own], self.weight[own]) for own in kept])
-        return whole + (count - 1) * (without.mean() - without)
+        return np.asarray(whole + (count - 1) * (without.mean() - without))
 
 
 def evaluate(score: Score, y: FloatArray, p: FloatArray, weight: FloatArray) -> float:

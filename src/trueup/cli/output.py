@@ -145,6 +145,7 @@ def patches_table(patches: PatchList, top: int) -> TextTable:
 def history_table(history: History, top: int = 20) -> TextTable:
     """Return the table of rounds with their losses; of more than ``top``, the first and the last ones."""
     has_trees = any(step.trees for step in history.rounds)
+    is_trained = any(step.training_loss is not None for step in history.rounds)
     limit = max(top, MIN_ROUNDS)
     rounds = history.rounds
     if len(rounds) > limit:
@@ -154,9 +155,10 @@ def history_table(history: History, top: int = 20) -> TextTable:
         trees = (f"{step.trees:,}", f"{step.theta:.3f}") if step.number else ("", "")
         name = f"round {step.number}{'' if step.kept else ' (rejected)'}" if step.number else "original scores"
         change = (f"{-step.gain:+.3g}", f"{step.error:.2g}") if step.number else ("", "")
-        rows.append((name, *(trees if has_trees else ()), f"{step.loss:.6g}", *change))
-    headings = ("round", *(("trees", "theta") if has_trees else ()), "loss", "change", "s.e.")
-    return TextTable(headings, rows, ("theta", "s.e."))
+        training = ("" if step.training_loss is None else f"{step.training_loss:.6g}",) if is_trained else ()
+        rows.append((name, *(trees if has_trees else ()), *training, f"{step.loss:.6g}", *change))
+    headings = ("round", *(("trees", "theta") if has_trees else ()), *(("training",) if is_trained else ()), "loss")
+    return TextTable((*headings, "change", "s.e."), rows, ("theta", "training", "s.e."))
 
 
 def contributions_table(explanation: RowExplanation, top: int) -> TextTable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -202,7 +202,7 @@ class MCGrad(SegmentCalibrator):
     uses_score: ClassVar[bool] = True
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
-        started = now()
+        deadline, trial_deadline = self._deadlines(now())
         growth, loss = self._growth_parameters(table.schema), task_loss(table.schema.task)
         rows, splits = self._split_rows(table)
         checkpoint = None
@@ -216,7 +216,7 @@ class MCGrad(SegmentCalibrator):
             fast_rate=self._fast_rate(), max_rounds=self._max_rounds(),
             line=self.stopping is not None, averaged=self._is_averaged(),
             given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
-            score=score, training=training, **self._deadlines(started),
+            score=score, training=training, deadline=deadline, trial_deadline=trial_deadline,
         )  # fmt: skip
         evaluated, rounds = grower.evaluated_rows, grower.rounds
         choice = stopping.choose_rounds(
@@ -240,12 +240,10 @@ class MCGrad(SegmentCalibrator):
         done = checkpoint.done if checkpoint else None
         return FitResult(cascade, history, held_out=held_out, importances=importances, on_success=done)
 
-    def _deadlines(self, started: float) -> dict[str, float]:
+    def _deadlines(self, started: float) -> tuple[float, float]:
         """Return when a fit that began at ``started`` stops growing, and when it stops comparing capacities."""
-        if self.time_limit is None:
-            return {}
-        limit = float(self.time_limit)
-        return {"deadline": started + limit, "trial_deadline": started + TRIAL_SHARE * limit}
+        limit = math.inf if self.time_limit is None else float(self.time_limit)
+        return started + limit, started + TRIAL_SHARE * limit
 
     def _fit_partitioned(self, partitions: PartitionedTable) -> None:
         from trueup.calibrators.mcgrad.partitioned import fit_partitioned
@@ -297,14 +295,14 @@ class MCGrad(SegmentCalibrator):
         trees, thetas = [r.trees for r in rounds], [sum(r.thetas) / len(r.thetas) for r in rounds]
         evaluated_on = stopping.evaluation_rows(self.stopping)
         history = History.of(evaluations, chosen, reason, evaluated_on, measure, trees, thetas, training)
-        curves = [()] if score is not None else [(), *(round_.losses for round_ in rounds)]
+        curves: list[tuple[float, ...]] = [(), *(round_.losses if score is None else () for round_ in rounds)]
         history = replace(
             history, capacities=tuple(trial for round_ in rounds for trial in round_.trials),
             rounds=tuple(
                 replace(own, tree_losses=curve)
-                for own, curve in itertools.zip_longest(history.rounds, curves[: len(history.rounds)], fillvalue=())
+                for own, curve in zip(history.rounds, curves, strict=False)
             ),
-            stopped=f"the time limit of {self.time_limit:g} s ended the fit; the best rounds so far are kept" if late else "",
+            stopped=f"the time limit of {self.time_limit} s ended the fit: the best rounds so far are kept" * late,
         )  # fmt: skip
         kept = tuple(rounds[:chosen])
         if kept and isinstance(self.stopping, CrossValidation) and self.stopping.refit:

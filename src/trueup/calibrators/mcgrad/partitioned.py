@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
     from trueup.calibrators.mcgrad.estimator import MCGrad
+    from trueup.calibrators.stopping import Stopping
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
@@ -117,14 +118,8 @@ def fit_partitioned(
 ) -> None:
     """Fit on rows in partitions, as `Calibrator.fit_table` does on a Table; ``summary`` is that of all rows, if known."""
     rule, schema, started = calibrator.stopping, partitions.schema, now()
-    where = "files" if isinstance(partitions, ScanPartitions) else "a cluster"
-    refuse_score(rule, f"a fit to rows in {where}", "it needs all held-out rows in memory at once")
+    _check_rule(rule, partitions)
     growth = calibrator._growth_parameters(schema)
-    if isinstance(rule, Validation) and engine_of(rule.data) is not None:
-        raise ArgumentError(
-            "the rows of a Validation must be in memory; the training rows need not be",
-            hint="collect them first, or some of them",
-        )
     if summary is None:
         check_memory(partitions, rule)
         summary = summarise_partitions(partitions, int(calibrator.random_state))
@@ -150,9 +145,8 @@ def fit_partitioned(
         rounds = list(checkpoint.rounds(_model_count(plan.rule)))
     deadlines = calibrator._deadlines(started)
     while True:
-        if deadlines:
-            left = {name: max(deadlines[name] - now(), 0.0) for name in deadlines}
-            plan = replace(plan, seconds=left["deadline"], trial_seconds=left["trial_deadline"])
+        left = [max(deadline - now(), 0.0) for deadline in deadlines]
+        plan = replace(plan, seconds=left[0], trial_seconds=left[1])
         added, chosen, evaluations, training, late = partitions.run_workers(
             partial(_fit_round, plan=plan, rounds=tuple(rounds))
         )
@@ -172,6 +166,17 @@ def fit_partitioned(
     calibrator._set_model(sample, FitResult(cascade, history, importances=importances), len(summary))
     if checkpoint is not None:
         checkpoint.done()
+
+
+def _check_rule(rule: Stopping, partitions: PartitionedTable) -> None:
+    """Raise if a stopping rule needs what rows in partitions do not have."""
+    where = "files" if isinstance(partitions, ScanPartitions) else "a cluster"
+    refuse_score(rule, f"a fit to rows in {where}", "it needs all held-out rows in memory at once")
+    if isinstance(rule, Validation) and engine_of(rule.data) is not None:
+        raise ArgumentError(
+            "the rows of a Validation must be in memory; the training rows need not be",
+            hint="collect them first, or some of them",
+        )
 
 
 def _model_count(rule: object) -> int:
