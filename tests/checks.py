@@ -219,6 +219,25 @@ def law_a_row_scores_the_same_alone_in_a_batch_and_in_any_order(case):
     assert same(single.reshape(expected[:100].shape), expected[:100])
 
 
+def law_staged_predictions_end_with_the_prediction(case):
+    fix, data = fitted(case), rows(case.task, 100, seed=3)
+    stages = list(fix.staged_predict(data))
+    assert len(stages) == fix.model_.map.steps + 1
+    base = np.stack([data[name] for name in case.prediction], axis=-1).reshape(stages[0].shape)
+    assert same(stages[0], base)
+    assert same(stages[-1], fix.predict(data))
+    assert all(same(own, other) for own, other in zip(fix.model_.staged_predict(data), stages, strict=True))
+
+
+def law_columns_are_named(case):
+    fix = fitted(case)
+    assert len(fix.feature_names_in_) == fix.n_features_in_
+    assert fix.feature_names_in_.tolist()[-len(case.prediction) :] == case.prediction
+    if hasattr(fix, "feature_importances_"):
+        assert fix.feature_importances_.shape == (fix.n_features_in_,)
+        assert fix.feature_importances_.sum() == pytest.approx(1.0 if fix.model_.map.steps else 0.0)
+
+
 def law_the_effects_on_a_score_add_up_to_its_change(case):
     fix, data = fitted(case), rows(case.task, 700, seed=3)
     known = {*fix.model_.schema.prediction, *(feature.name for feature in fix.model_.schema.features)}

@@ -177,9 +177,10 @@ class CascadeGrower:
         """Return whether the time of the fit, or another deadline, is over on any worker: all take the same steps."""
         if self.deadline == math.inf:
             return False
-        over = self.communicator.all_reduce_max([float(now() > (self.deadline if deadline is None else deadline))])[0] > 0
+        own = now() > (self.deadline if deadline is None else deadline)
+        over = bool(self.communicator.all_reduce_max([float(own)])[0] > 0)
         self.late = self.late or (over and deadline is None)
-        return bool(over)
+        return over
 
     def _training_loss(self, thetas: Sequence[float]) -> float:
         """Return the mean over the splits of the loss (or score) of their training rows, with scores times ``thetas``."""
