@@ -255,6 +255,8 @@ class RowExplanation(Result):
         if self.details:
             assert not isinstance(self.change, tuple)
             return f"{text} (change of the {self.scale} {self.change:+.4f})"
+        if not self.effects:
+            return text
         change = self.after - self.before
         return f"{text}: {change_format([change], self.unit)(change)}{' points' if self.unit == 'points' else ''}"
 

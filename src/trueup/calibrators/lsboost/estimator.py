@@ -505,6 +505,8 @@ class LevelSearch:
         losses, table = [], self.table
         for model, split in zip(self.models, self.splits, strict=True):
             rows, scores = split.train, model.scale.restore(model.F[split.train])
+            if not len(rows):
+                continue
             weight = None if table.weight is None else table.weight[rows]
             if self.score is None:
                 per_row = self.loss.per_row(table.y[rows], self.loss.apply_link(scores))
@@ -512,7 +514,8 @@ class LevelSearch:
             else:
                 own = np.ones(len(rows)) if weight is None else weight
                 losses.append(evaluate(self.score.score, table.y[rows], scores, own))
-        self.training.append(float(np.mean(losses)))
+        if losses:
+            self.training.append(float(np.mean(losses)))
 
     def _loss(self, y: FloatArray, scores: FloatArray) -> FloatArray:
         if self.score is not None:
