@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 import trueup as tu
-from trueup.calibrators.stopping import History
+from trueup.calibrators.history import History
 from trueup.metrics.result import html_table
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
@@ -87,7 +87,8 @@ def test_explanations_histories_choices_and_patches_are_shown_as_tables():
     row = {name: data[name][0] for name in ("prediction", *columns)}
     for result, count in (
         (fix.explain(), len(fix.explain().corrections)),
-        (fix.explain(row), len(fix.explain(row).contributions)),
+        (fix.explain(row), len(fix.explain(row).largest())),
+        (fix.explain(row, details=True), len(fix.explain(row).contributions)),
         (fix.history_, len(fix.history_.rounds)),
         (auto.choice_, len(auto.choice_.candidates)),
         (patches.patches_, len(patches.patches_)),

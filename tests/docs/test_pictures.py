@@ -204,7 +204,7 @@ def test_a_page_that_draws_or_writes_something_else_has_outdated_pictures(tmp_pa
     loans = tu.simulate.lending(1000, seed=0)
     tu.report(tu.audit(loans, outcome="outcome", prediction="prediction", by=["region"]), tmp_path / "audit.html")
     assert outdated(ROOT / "README.md", tmp_path, []) == ["front.png"]
-    assert outdated(DOCS / "fix.md", tmp_path, [_figure()]) == ["guide-fix.png"]
+    assert outdated(DOCS / "fix.md", tmp_path, [_figure()]) == ["guide-fix.png", "guide-history.png"]
 
 
 def test_the_text_of_a_page_is_that_of_the_first_part_of_its_kind(tmp_path):

@@ -21,12 +21,13 @@ from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Plat
 from trueup.calibrators.curves.grouped import Grouped
 from trueup.calibrators.curves.map import CurveMap
 from trueup.calibrators.depthtwo import DepthTwo
+from trueup.calibrators.history import History
 from trueup.calibrators.lsboost.estimator import LSBoost
 from trueup.calibrators.matrix.estimator import MatrixScaling
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.model import UnchangedMap
 from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
-from trueup.calibrators.stopping import CrossValidation, History, Holdout, Split, task_loss
+from trueup.calibrators.stopping import CrossValidation, Holdout, Split, task_loss
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
