@@ -127,8 +127,9 @@ def estimate_prevalence(
 ) -> PrevalenceEstimate:
     """Estimate the prevalence of ``rows`` with an interval; ``cluster`` has the clusters of the labelled rows.
 
-    Raise if the scores cannot tell: if the interval would contain 0 or 1 for as many rows at the reference prevalence.
-    (That is decided for the reference, since a refusal that depends on the estimate would leave the large estimates.)
+    Raise if the scores cannot tell: if calibrated scores such as these would leave 0 or 1 in the interval of as many rows at
+    the reference prevalence. (That depends neither on the estimate nor on the means of labelled rows: refusals that did would
+    leave the answers with the largest errors. For the same reason an estimate below 0 is raised to one in n + 2 rows.)
     """
     likelihood, z = _Likelihood(rows, reference), normal_quantile(1 - level)
     size = float(rows.w.sum() ** 2 / (rows.w @ rows.w))
@@ -140,8 +141,6 @@ def estimate_prevalence(
         size /= max(1.0, _variance(own, rows.cluster) / max(_variance(own, None), 1e-300))
     moments = None if labelled is None else _Moments(labelled, likelihood.score(labelled.p, t), cluster)
     error = likelihood.standard_error(size, t)
-    if labelled is not None:
-        error = _Moments(labelled, likelihood.score(labelled.p, reference), cluster).standard_error(reference, size)
     if not z * error < min(reference, 1 - reference):
         raise DataError(
             f"the scores of {len(rows.p):,} rows cannot tell their prevalence: at the reference of {reference:.4g} its "
@@ -153,6 +152,7 @@ def estimate_prevalence(
         low, high = (likelihood.crossing(t, end, z**2 / (2 * size)) for end in (0.0, 1.0))
     else:
         estimate, (low, high) = moments.solve(mean, size, z)
+        estimate = min(max(estimate, 1 / (size + 2)), 1 - 1 / (size + 2))
     low, high = max(low, 0.0), min(high, 1.0)
     if not low < estimate < high:
         raise DataError(f"no prevalence between 0 and 1 explains the scores of {len(rows.p):,} rows", hint=CANNOT_TELL)
@@ -181,13 +181,6 @@ class _Moments:
         # Unbiased for rows; with clusters it hardly matters.
         self.variances = [_variance(own, cluster) * size / (size - 1) for own, size in zip(influence, sizes, strict=True)]
         self.covariance = (_variance(influence[0] + influence[1], cluster) - sum(self.variances)) / 2
-
-    def standard_error(self, t: float, size: float) -> float:
-        """Return the standard error of an estimate at prevalence ``t`` from ``size`` new rows; infinite without a slope."""
-        (m0, m1), (q0, q1), (v0, v1) = self.means, self.squares, self.variances
-        own = (t * q1 + (1 - t) * q0 - (t * m1 + (1 - t) * m0) ** 2) / size
-        known = t**2 * v1 + (1 - t) ** 2 * v0 + 2 * t * (1 - t) * self.covariance
-        return math.sqrt(max(own + known, 0.0)) / (m1 - m0) if m1 > m0 else math.inf
 
     def solve(self, mean: float, size: float, z: float) -> tuple[float, tuple[float, float]]:
         """Return the prevalence at which g has this ``mean``, and its interval; NaN if every prevalence is possible."""
