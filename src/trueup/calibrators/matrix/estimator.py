@@ -200,8 +200,8 @@ class MatrixScaling(SingleMapCalibrator):
         Columns that the correction must not use, such as protected attributes. It uses the scores alone; `explain` reports
         what it does on the levels of these columns.
     structure : {"auto", "diagonal", "low-rank"}
-        Of the matrix: a factor per class, or also a matrix of rank 10 (of full rank with fewer classes). "auto" chooses by
-        cross-validation.
+        Of the matrix: a factor per class, or in any case also a matrix of rank 10 (of full rank with fewer classes). "auto"
+        chooses by cross-validation.
     strength : "auto" or float
         The penalty of the squares of all parameters but the temperature, in rows: infinity is temperature scaling.
         "auto" chooses by cross-validation.
@@ -227,7 +227,7 @@ class MatrixScaling(SingleMapCalibrator):
     model_ : Model
         The fitted model, which is saved and shipped.
     history_ : History
-        The loss before and after, the rows it was evaluated on, and the chosen strength.
+        The loss before and after, and the rows it was evaluated on.
     held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
