@@ -2,12 +2,13 @@
 
     python bench/classes.py [--seeds 6] [--only cifar10]
 
-*CIFAR-10*: softmax outputs of three networks for 10,000 test images; 5,000 of them fit, the others test. A seed is a random split; splits share images. *100 classes*: simulated logits of an overconfident network, 5,000 or
-20,000 rows fit, 20,000 test. The network confuses classes of one group of five, and its confidence, its bias and its noise
-differ per class; a seed is a new network. probmetrics has temperature scaling with its uniform mixture (ts-mix), structured
-vector scaling (svs) and structured matrix scaling (sms, its default). Differences are paired by seed, from the method of
-probmetrics with the lowest mean loss in the setting; those of ts-mix are the fair comparison for `Temperature`. Times are
-of the fit: `MCGrad` and `Auto` with two threads, BLAS with one. A third of the seeds (at least two) for 100 classes.
+*CIFAR-10*: softmax outputs of three networks for 10,000 test images; 5,000 of them fit, the others test. A seed is a random
+split; splits share images. *100 classes*: simulated logits of an overconfident network, 5,000 or 20,000 rows fit, 20,000
+test. The network confuses classes of one group of five, and its confidence, its bias and its noise differ per class; a seed
+is a new network. probmetrics has temperature scaling with its uniform mixture (ts-mix), structured vector scaling (svs) and
+structured matrix scaling (sms, its default). Differences are paired by seed, from the method of probmetrics with the lowest
+mean loss in the setting; those of ts-mix are the fair comparison for `Temperature`. Times are of the fit: `MCGrad` and
+`Auto` with two threads, BLAS with one. A third of the seeds (at least two) for 100 classes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
@@ -123,7 +124,7 @@ def summarise(seeds: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
         name: {measure: np.array([seed[name][measure] for seed in seeds]) for measure in MEASURES} for name in seeds[0]
     }
     peers = [name for name in values if name.startswith("probmetrics")]
-    best = {measure: min(peers, key=lambda name: float(values[name][measure].mean())) for measure in MEASURES}  # noqa: B023
+    best = {measure: min(peers, key=lambda name: float(values[name][measure].mean())) for measure in MEASURES}
     for name, own in values.items():
         cell: dict[str, Any] = {}
         for measure in MEASURES:
@@ -168,7 +169,9 @@ def main() -> None:
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    METHODS["Auto"]().fit(*split_cifar(pd.read_parquet(DATA / "cifar10_test_probs.parquet"), NETS[0], 500, 0)[:2])  # compile
+    METHODS["Auto"]().fit(
+        *split_cifar(pd.read_parquet(DATA / "cifar10_test_probs.parquet"), NETS[0], 500, 0)[:2]
+    )  # compile
     found: list[dict[str, Any]] = []
     for name, n, make in settings():
         if arguments.only and arguments.only not in f"{name} {n}":

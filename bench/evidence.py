@@ -399,7 +399,7 @@ def small_data() -> list[str]:
         *table(["method", *(f"{kind}, {n:,}" for kind, n in settings)], rows),
         "",
         "Least harm: the share of all runs after which the log loss of new rows is higher than that of the uncorrected "
-        "scores, the share after which it is lower (all others change nothing), and the mean change in thousandths of a nat.",
+        "scores, the share after which it is lower (all others change nothing), and the mean change in thousandths.",
         "",
         *table(
             ["method", "worse", "better", "mean change"],
@@ -629,7 +629,17 @@ def page() -> str:
         *bounds(),
         *measures(),
     ]
-    fixes = [*fixing(), *fixing_speed(), *no_harm(), *small_data(), *classes(), *prior(), *level_sets(), *depth_two(), *isotonic()]
+    fixes = [
+        *fixing(),
+        *fixing_speed(),
+        *no_harm(),
+        *small_data(),
+        *classes(),
+        *prior(),
+        *level_sets(),
+        *depth_two(),
+        *isotonic(),
+    ]
     return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime(), *deciding(), *scaling()])
 
 

@@ -160,14 +160,13 @@ def classes() -> list[str]:
         "## Several classes",
         "",
         "Log loss and Brier score of test rows; in brackets, in thousandths, the mean difference from the best method of "
-        "probmetrics in the setting and its standard error, paired by seed. CIFAR-10: three networks, random halves of 10,000 "
-        "test images, which the seeds share. 100 classes: simulated logits of overconfident networks whose errors differ per "
-        "class. Seconds are of the fit, median of the seeds, on a machine that also did other work: CPU seconds are "
+        "probmetrics in the setting and its standard error, paired by seed. CIFAR-10: three networks, random halves of "
+        "10,000 test images, which the seeds share. 100 classes: simulated logits of overconfident networks whose errors "
+        "differ per class. Seconds are of the fit, median of the seeds, on a machine that also did other work: CPU "
+        "seconds are "
         f"less disturbed. The most standard errors above the best of probmetrics: {found['worst']}.",
         "",
-        *table(
-            ["setting", "method", "log loss", "Brier score", "seconds", "CPU seconds", "chosen by Auto (seeds)"], rows
-        ),
+        *table(["setting", "method", "log loss", "Brier score", "seconds", "CPU seconds", "chosen by Auto (seeds)"], rows),
         "",
         *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
         "",
@@ -192,13 +191,15 @@ def prior() -> list[str]:
     return [
         "## Prevalence under label shift",
         "",
-        f"{found['settings'][0]['repetitions']} simulations per setting: how often `PriorCorrection` answers instead of refusing, "
-        f"how often its {found['level']:.0%} interval covers the new prevalence if it answers, the share of all simulations with "
-        "an interval that misses it, the mean estimate and the median width of the interval. Without labelled rows scores "
+        f"{found['settings'][0]['repetitions']} simulations per setting: how often `PriorCorrection` answers instead of "
+        f"refusing, how often its {found['level']:.0%} interval covers the new prevalence if it answers (a selection where "
+        "most are refused: information at the limit is found by chance), the share of all simulations with an interval "
+        "that misses it, the mean estimate and the median width of the interval. Without labelled rows scores "
         "are calibrated.",
         "",
         *table(
-            ["setting", "prevalence", "labelled", "new rows", "answers", "coverage", "misses", "mean estimate", "width"], rows
+            ["setting", "prevalence", "labelled", "new rows", "answers", "coverage", "misses", "mean estimate", "width"],
+            rows,
         ),
         "",
         *table(["figure", "measured", "bar", "holds"], held(found["checks"])),

@@ -42,6 +42,7 @@ FOLDS = 5
 TIE = 1e-9  # relative difference of losses below which the larger strength is preferred
 WORSE = 2  # candidates in a row with a higher loss, after which no smaller strength is tried
 MAX_STEPS, MAX_INNER_STEPS = 50, 60  # of Newton's method, and of conjugate gradients for each of its steps
+MIN_FACTOR = 1e-9  # of the logits, where the fit starts
 SEARCH_TOLERANCE, TOLERANCE = 1e-4, 1e-11  # of the decrement of a step, relative to the number of rows
 STRUCTURES = ("auto", "diagonal", "low-rank")
 
@@ -290,19 +291,21 @@ class MatrixScaling(SingleMapCalibrator):
     def _fit_rows(self, table: Table) -> MatrixMap:
         if not isinstance(self.strength, str):
             scaling = _Scaling.of(table, self._rank(table))
-            return scaling.fit(scaling.scale(table), _strengths(float(self.strength), float(self.strength), self._rank(table)))
+            return scaling.fit(
+                scaling.scale(table), _strengths(float(self.strength), float(self.strength), self._rank(table))
+            )
         fold = stopping.assign_folds(table, FOLDS, int(self.random_state))
         splits = [Split(fold, number) for number in range(FOLDS)]
         return self._choose_strengths(table, [split for split in splits if 0 < len(split.valid) < len(table)])[1]
 
     def _cross_fit(self, table: Table, splits: Sequence[Split]) -> tuple[FloatArray, FitResult]:
-        """Choose the strengths on ``splits``; return the scores of their held-out rows, in turn, and the fit to all rows."""
+        """Choose the strengths on ``splits``; return the scores of their held-out rows, and the fit to all rows."""
         scores, fitted = self._choose_strengths(table, splits)
         after = fitted.apply_table(table)
         return scores, FitResult(fitted, self._evaluate(table, after), after)
 
     def _choose_strengths(self, table: Table, splits: Sequence[Split]) -> tuple[FloatArray, MatrixMap]:
-        """Choose the strengths on ``splits``; return the scores of their held-out rows, in turn, and the fit to all rows."""
+        """Choose the strengths on ``splits``; return the scores of their held-out rows, and the fit to all rows."""
         scaling, rank = _Scaling.of(table, self._rank(table)), self._rank(table)
         rows = scaling.scale(table)
         search = _StrengthSearch(rows, splits)
@@ -345,7 +348,7 @@ class _Scaling:
 
     def fit(self, rows: _ScaledRows, strengths: FloatArray) -> MatrixMap:
         """Fit the map to scaled rows."""
-        factor, theta = _minimise(rows, _identity(rows), strengths, TOLERANCE)
+        factor, theta = _minimise(rows, _find_start(rows), strengths, TOLERANCE)
         left = theta[:, 2:] / self.spread
         rank = left.shape[1] if left.any() else 0
         return MatrixMap(
@@ -359,7 +362,7 @@ class _StrengthSearch:
 
     def __init__(self, rows: _ScaledRows, splits: Sequence[Split]) -> None:
         self.folds = [(_take(rows, split.train), _take(rows, split.valid)) for split in splits]
-        self.chosen = [_identity(rows)] * len(self.folds)
+        self.chosen = [_find_start(rows)] * len(self.folds)
         self.lowest = math.inf
 
     def run(self, strengths: Sequence[float], penalties: Callable[[float], FloatArray]) -> float:
@@ -403,9 +406,13 @@ def _components(x: FloatArray, rank: int) -> FloatArray:
     return np.ascontiguousarray(vectors[:, ::-1][:, :rank])
 
 
-def _identity(rows: _ScaledRows) -> Solution:
-    """Return the parameters of no change."""
-    return Solution(1.0, np.zeros((rows.x.shape[1], 2 + rows.projected.shape[1])))
+def _find_start(rows: _ScaledRows) -> Solution:
+    """Return no change but a factor, halved while that lowers the loss: far too large logits have no curvature."""
+    factor, theta = 1.0, np.zeros((rows.x.shape[1], 2 + rows.projected.shape[1]))
+    loss = rows.evaluate(factor, theta)[0]
+    while factor > MIN_FACTOR and (lower := rows.evaluate(factor / 2, theta)[0]) < loss:
+        factor, loss = factor / 2, lower
+    return Solution(factor, theta)
 
 
 def _strengths(diagonal: float, matrix: float, rank: int) -> FloatArray:
