@@ -417,6 +417,13 @@ def law_excluded_columns_change_nothing(case):
     fix = case.make(**case.plain, exclude=["group", "new", "odd"], **names).fit(data, data["y"])
     assert not {"group", "new", "odd"} & {feature.name for feature in fix.model_.schema.features}
     flipped = data | {"group": data["group"][::-1], "new": ~data["new"]}
+    if "features" in case.make().get_params():  # without named features: every other column but these
+        every = {name: column for name, column in data.items() if name != "y"}
+        default = case.make(**case.plain, exclude=["group", "new", "odd"], features=None)
+        before = default.fit(every, data["y"]).predict(data)
+        assert not {"group", "new", "odd"} & {feature.name for feature in default.model_.schema.features}
+        assert same(default.predict(flipped), before)
+        assert same(default.fit({name: flipped[name] for name in every}, data["y"]).predict(data), before)
     without = {name: column for name, column in data.items() if name not in ("group", "new", "odd")}
     for other in (flipped, without):  # at prediction
         assert same(fix.predict(other), fix.predict(data))

@@ -81,7 +81,8 @@ class PriorCorrection(Calibrator):
     -----
     The estimate is the prevalence of maximum likelihood, the limit of the EM algorithm of Saerens et al. (2002). Labelled
     rows correct it, as their scores given the outcome are those of the new rows; the interval then covers the sampling of
-    both. ``fit`` raises if the scores cannot tell: if even at the reference prevalence the interval would contain 0 or 1.
+    both. ``fit`` raises if the scores cannot tell: if at the reference prevalence the interval of as many rows
+    with calibrated scores would contain 0 or 1, or if labelled rows do not show that scores of positives are higher.
     It warns with labelled rows if the new scores are not a mixture of those of positives and negatives (chi-squared test
     at 0.001): then it is not the prevalence alone that has changed.
 
