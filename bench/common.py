@@ -22,6 +22,7 @@ PEERS = {
     "mcgrad": [["torch==2.13.0"], ["mcgrad==0.1.5", "pyarrow"]],
     "relplot": [["relplot"]],
     "netcal": [["torch==2.13.0"], ["netcal"]],
+    "probmetrics": [["torch==2.13.0"], ["probmetrics==1.3.0", "numba"]],
 }
 
 

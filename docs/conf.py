@@ -76,10 +76,10 @@ def no_last_line(_app, _name, source):
 
 
 def link_reports(app, name, source):
-    """Link to the reports of the gallery if `make gallery` has written them."""
+    """Link to the reports of the gallery if `make gallery` has written them; a code host, which lacks them, shows names."""
     here = Path(app.srcdir, name).parent
     source[0] = re.sub(
-        r"\[([^\]]+)\]\((reports/\w+\.html)\)", lambda link: link[0] if (here / link[2]).exists() else link[1], source[0]
+        r"`(reports/\w+\.html)`", lambda found: f"[{found[1]}]({found[1]})" if (here / found[1]).exists() else found[0], source[0]
     )
 
 

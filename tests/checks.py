@@ -219,6 +219,48 @@ def law_a_row_scores_the_same_alone_in_a_batch_and_in_any_order(case):
     assert same(single.reshape(expected[:100].shape), expected[:100])
 
 
+def law_staged_predictions_end_with_the_prediction(case):
+    fix, data = fitted(case), rows(case.task, 100, seed=3)
+    stages = list(fix.staged_predict(data))
+    assert len(stages) == fix.model_.map.steps + 1
+    base = np.stack([data[name] for name in case.prediction], axis=-1).reshape(stages[0].shape)
+    if fix.get_params().get("spacing") != "equal":  # which rounds scores to a grid first
+        np.testing.assert_allclose(stages[0], base, rtol=1e-12)
+    assert same(stages[-1], fix.predict(data))
+    assert all(same(own, other) for own, other in zip(fix.model_.staged_predict(data), stages, strict=True))
+
+
+def law_columns_are_named(case):
+    fix = fitted(case)
+    assert len(fix.feature_names_in_) == fix.n_features_in_
+    assert fix.feature_names_in_.tolist()[-len(case.prediction) :] == case.prediction
+    if hasattr(fix, "feature_importances_"):
+        assert fix.feature_importances_.shape == (fix.n_features_in_,)
+        assert fix.feature_importances_.sum() == pytest.approx(1.0 if fix.model_.map.steps else 0.0)
+
+
+def law_the_effects_on_a_score_add_up_to_its_change(case):
+    fix, data = fitted(case), rows(case.task, 700, seed=3)
+    known = {*fix.model_.schema.prediction, *(feature.name for feature in fix.model_.schema.features)}
+    for i in (0, 1, 5, 11):
+        row = {name: column[i] for name, column in data.items()}
+        found, after = fix.explain(row), np.ravel(fix.predict_one(row))
+        before = [row[name] for name in case.prediction]
+        unit = max(1.0, *np.abs(after), *np.abs(before))
+        for effects in (found.effects, found.largest()):
+            changes = dict.fromkeys(CLASSES if case.task == "multiclass" else [""], 0.0)
+            for effect in effects:
+                changes[effect.output] += effect.change
+                assert {*effect.features} <= known
+            np.testing.assert_allclose(list(changes.values()), after - before, atol=1e-13 * unit, rtol=0)
+        assert len({effect.name for effect in found.largest()}) <= 6
+        frame, plain = found.to_frame(), found.to_dict()
+        assert [effect["change"] for effect in plain["effects"]] == frame["change"].tolist()
+        assert len(found.to_frame()["feature"]) == len(found.largest())
+        detailed = fix.explain(row, details=True)
+        assert len(detailed.to_frame()["condition"]) == len(detailed.to_dict()["contributions"]) == len(found.contributions)
+
+
 def law_the_number_of_threads_does_not_matter(case):
     data, first = rows(case.task), fitted(case)
     for threads in {None, 1, 3} - {case.make().get_params()["threads"]}:
@@ -375,6 +417,13 @@ def law_excluded_columns_change_nothing(case):
     fix = case.make(**case.plain, exclude=["group", "new", "odd"], **names).fit(data, data["y"])
     assert not {"group", "new", "odd"} & {feature.name for feature in fix.model_.schema.features}
     flipped = data | {"group": data["group"][::-1], "new": ~data["new"]}
+    if "features" in case.make().get_params():  # without named features: every other column but these
+        every = {name: column for name, column in data.items() if name != "y"}
+        default = case.make(**case.plain, exclude=["group", "new", "odd"], features=None)
+        before = default.fit(every, data["y"]).predict(data)
+        assert not {"group", "new", "odd"} & {feature.name for feature in default.model_.schema.features}
+        assert same(default.predict(flipped), before)
+        assert same(default.fit({name: flipped[name] for name in every}, data["y"]).predict(data), before)
     without = {name: column for name, column in data.items() if name not in ("group", "new", "odd")}
     for other in (flipped, without):  # at prediction
         assert same(fix.predict(other), fix.predict(data))

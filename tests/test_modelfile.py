@@ -174,6 +174,20 @@ def test_what_cannot_be_saved_is_rejected(tmp_path):
 # ------------------------------------------------------------------ golden files
 
 
+def test_files_of_format_1_treat_extreme_scores_as_before():
+    # The expected scores are those of the last version that wrote format 1: it clipped probabilities to 1e-6 for a logit.
+    for name, known in json.loads((GOLDEN / "extreme-scores-1.json").read_text()).items():
+        data = json.loads((GOLDEN / f"{name}.json").read_text())["rows"]
+        model, scores = tu.load(GOLDEN / f"{name}.trueup"), np.array(known["scores"])
+        data = {column: np.array(values[:1] * len(scores), object) for column, values in data.items()}
+        if "day" in data:
+            data["day"] = data["day"].astype("datetime64[D]")
+        columns = scores.reshape(len(scores), -1).T
+        data |= dict(zip(model.schema.prediction, columns, strict=True))
+        data |= {column: values.astype(float) for column, values in data.items() if column in ("age", "latitude")}
+        np.testing.assert_allclose(model.predict(data), known["expected"], rtol=1e-13, atol=1e-300, err_msg=name)
+
+
 def test_a_golden_file_of_every_format_scores_as_before():
     found = sorted(GOLDEN.glob("*.trueup"))
     assert [path.stem for path in found] == [f"mcgrad-{version}" for version in range(1, FORMAT + 1)]

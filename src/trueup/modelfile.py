@@ -18,6 +18,7 @@ from trueup.calibrators.curves.linear_groups import LinearGroups
 from trueup.calibrators.curves.map import GROUPED, CurveMap
 from trueup.calibrators.evidence import PREFIX, HeldOutEvidence
 from trueup.calibrators.explain import Explanation
+from trueup.calibrators.history import History
 from trueup.calibrators.lore.map import LocalMap
 from trueup.calibrators.lsboost.levelsets import LevelSets
 from trueup.calibrators.matrix.map import MatrixMap
@@ -25,7 +26,7 @@ from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.model import FileContentError, FitRecord, Model, UnchangedMap, check_fields, read_texts, require
 from trueup.calibrators.patches.map import PatchMap
 from trueup.calibrators.prior.map import OddsMap
-from trueup.calibrators.stopping import History, task_loss
+from trueup.calibrators.stopping import task_loss
 from trueup.data.table import Feature, Schema, remember_cross_fitted
 from trueup.errors import ArgumentError, FileError
 
@@ -38,7 +39,7 @@ KIND = "trueup model"
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 32 << 20  # enough for vocabularies of a million levels
 TASKS = ("binary", "regression", "multiclass")
-MEASURES = ("log loss", "squared error")
+MAX_MEASURE = 200  # characters of the name of a loss
 MAPS: dict[str, type[Map]] = {
     GROUPED: CurveMap,
     **{
@@ -165,7 +166,10 @@ def _read(blobs: dict[str, bytes]) -> tuple[Model, int]:
     require(type(version) is int and version >= 1, f"the format {version!r} is unknown")
     require(version <= FORMAT, f"it has format {version} of a later version of trueup; this version reads up to {FORMAT}")
     schema = _read_schema(manifest["schema"])
-    history, explanation = _read_history(manifest["history"], schema), Explanation.from_dict(manifest["explanation"])
+    history = _read_history(manifest["history"], schema)
+    unit = "change" if schema.task == "regression" else "points"
+    explanation = Explanation.from_dict(manifest["explanation"], unit)
+    require(explanation.unit == unit, "the unit of its explanation is invalid")
     record = FitRecord(**manifest["about"])
     check_fields(record, explanation, *explanation.corrections, *explanation.excluded)
     require(record.rows >= 0 and isinstance(record.parameters, dict), "the record of the fit is invalid")
@@ -215,7 +219,7 @@ def _read_history(entry: Any, schema: Schema) -> History:
     # The first files did not name the measure; they hold cascades, evaluated by the loss of their task.
     history = History.from_dict({"measure": task_loss(schema.task).measure, **entry})
     check_fields(history, *history.rounds, *history.capacities)
-    require(history.measure in MEASURES, "the history is invalid")
+    require(0 < len(history.measure) <= MAX_MEASURE, "the history is invalid")
     require(0 <= history.chosen < len(history.rounds), "the chosen round is missing")
     require(all(round_.number == number for number, round_ in enumerate(history.rounds)), "a round is invalid")
     return history

@@ -186,7 +186,7 @@ def test_a_planted_segment_is_the_worst_with_its_ratio():
     assert worst.ratio_low > 1.2
     assert audit.miscalibrated
     assert audit.verdict.startswith("miscalibrated: ")
-    assert f"1 distinct problem; largest c0=c0_1 & c1=c1_0: observed/expected {worst.ratio:.2f}" in audit.verdict
+    assert f"1 distinct problem; largest problem c0=c0_1 & c1=c1_0: observed/expected {worst.ratio:.2f}" in audit.verdict
     assert worst.bias > worst.mde
 
 
@@ -525,7 +525,7 @@ def test_the_verdict_states_errors_that_the_mean_hides():
     for tolerance, state in ((None, "miscalibrated"), ("5%", "material"), ("90%", "within tolerance")):
         audit = tu.audit({"p": p, "y": y, "g": np.full(2000, "a")}, **ROLES, by=["g"], tolerance=tolerance)
         assert audit.state == state
-        assert "largest all rows: calibrated on average" in audit.verdict
+        assert "largest problem all rows: calibrated on average" in audit.verdict
         assert f"(100% of rows), with {scores}" in audit.verdict
         assert repr(audit).count(scores) == 1  # g=a is folded
         assert repr(audit.problems).endswith(f"all rows: {scores}")

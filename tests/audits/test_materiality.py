@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import beta
 
 import trueup as tu
-from trueup.audits.materiality import Tolerance
-from trueup.audits.text import signed_count
+from trueup.audits.materiality import Tolerance, is_within_tolerance
+from trueup.audits.text import describe_limit, signed_count
 from trueup.errors import ArgumentError
 from trueup.kernels import tails
-from trueup.metrics.inference import normal_quantile
+from trueup.metrics.inference import normal_quantile, range_quantile
 
 ROLES = {"outcome": "y", "prediction": "p"}
 
@@ -70,7 +71,7 @@ def test_states_follow_the_simultaneous_interval():
     for tolerance, state in (("5%", "material"), ("60%", "within tolerance")):
         audit = tu.audit(data, **ROLES, tolerance=tolerance)
         assert audit.state == audit.overall.state == state
-        assert audit.verdict.startswith(state if state == "material" else f"miscalibrated {state}")
+        assert audit.verdict.startswith(f"{state}: ")
     finding = audit.overall
     assert finding.ratio_low_adjusted < finding.ratio_low < finding.ratio < finding.ratio_high < finding.ratio_high_adjusted
     assert finding.excess == pytest.approx(float((data["y"] - data["p"]).sum()))
@@ -95,6 +96,48 @@ def test_errors_at_the_tolerance_are_called_material_as_rarely_as_alpha(factor, 
             data["y"] = (np.random.default_rng([seed, 1]).random(3000) < data["p"] + 0.02).astype(float)
         called += bool(tu.audit(data, **ROLES, tolerance=tolerance, threads=1).is_material.any())
     assert called <= 100 * (0.05 + 3 * math.sqrt(0.05 * 0.95 / repetitions))
+
+
+@pytest.mark.parametrize(("factor", "tolerance"), [(1.3, "30%"), (1 / 1.3, "30%"), (1.0, 0.05)])
+def test_errors_at_the_tolerance_are_called_within_it_as_rarely_as_alpha(factor, tolerance):
+    repetitions, called, detected = 100, 0, 0
+    for seed in range(repetitions):
+        data = rows_of_rate(3000, seed, factor)
+        if tolerance == 0.05:
+            data["y"] = (np.random.default_rng([seed, 1]).random(3000) < data["p"] + 0.05).astype(float)
+        audit = tu.audit(data, **ROLES, tolerance=tolerance, threads=1)
+        called, detected = called + (audit.count_state("within tolerance") > 0), detected + audit.miscalibrated
+    assert called <= 100 * (0.05 + 3 * math.sqrt(0.05 * 0.95 / repetitions)) < detected
+
+
+def test_a_segment_is_within_the_tolerance_if_its_interval_and_the_range_of_its_differences_are():
+    columns = {name: np.full(5, value) for name, value in {"expected": 0.2, "ecce": 0.01, "sigma": 4.0}.items()}
+    columns["sigma"][3], columns["ecce"][4] = 0.8, 0.0199
+    level = 0.05  # range_quantile(0.05) is 2.4977: the limit of the range is .01 (1 + 2.4977 / 4) = .0162
+    assert range_quantile(level) == pytest.approx(2.4977, abs=1e-3)
+    ratios = np.array([[1.02, 0.95, 0.90, 1.0, 1.0], [1.09, 1.11, 1.05, 1.05, 1.05]])
+    found = is_within_tolerance(Tolerance.parse("10%"), columns, ratios, np.full(5, level))
+    # inside; above 1.1; below 1/1.1; range .01 (1 + 2.4977 / .8) = .0412; range .0199 (1 + 2.4977 / 4) = .0323 > .02
+    assert found.tolist() == [True, False, False, False, False]
+
+
+def test_a_segment_whose_estimate_is_beyond_the_tolerance_is_not_called_within_it():
+    data = rows_of_rate(8000, 2, 1.12)
+    audit = tu.audit(data, **ROLES, tolerance="10%")
+    assert audit.overall.ratio > 1.1 > audit.overall.ratio_low_adjusted
+    assert audit.state == audit.overall.state == "possibly material"
+    assert audit.verdict.startswith("possibly material: ")
+    assert ", none certainly beyond 10%, " in audit.verdict
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "text"),
+    [(1.4, 1.319, 1.5, "certainly above 1.31"), (0.7, 0.6, 0.781, "certainly below 0.79"), (1.02, 1.0087, 1.03, "certainly above 1.008"),
+     (0.98, 0.97, 0.9912, "certainly below 0.992"), (1.1, 0.9, 1.3, "")],
+)  # fmt: skip
+def test_a_certain_limit_is_rounded_towards_1(ratio, low, high, text):
+    finding = tu.audit(rows_of_rate(500, 0, 1.0), **ROLES).overall
+    assert describe_limit(replace(finding, ratio=ratio, ratio_low_adjusted=low, ratio_high_adjusted=high)) == text
 
 
 def test_real_outcomes_have_materiality():

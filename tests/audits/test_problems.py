@@ -7,6 +7,7 @@ import pytest
 
 import trueup as tu
 from trueup.audits import problems as module
+from trueup.audits.materiality import SEVERITY, certain_excess
 
 ROLES = {"outcome": "y", "prediction": "p"}
 
@@ -163,7 +164,8 @@ def test_a_class_where_it_is_predicted_and_the_top_label_there_are_one_problem()
         assert rows[f"class={name} & predicted={name}"] == pytest.approx(rows[f"top label & predicted={name}"])
     listed = [tuple(round(float(value), 9) for value in rows[problem.finding.segment]) for problem in audit.problems]
     assert len(listed) == len(set(listed)) > 0
-    assert "class=a & predicted=a" in audit.problems[0].folded
+    (top,) = (problem for problem in audit.problems if problem.finding.segment == "top label & predicted=a")
+    assert "class=a & predicted=a" in top.folded
     folded = {name for problem in audit.problems for name in problem.folded}
     assert {problem.finding.segment for problem in audit.problems}.isdisjoint(folded)
     assert len(folded) + len(audit.problems) == audit.rejected
@@ -177,8 +179,33 @@ def test_no_material_finding_is_folded_under_a_problem_within_tolerance():
         assert problem.finding.state == "material" or all(audit[name].state != "material" for name in problem.folded)
     worst = audit.problems[0].finding
     assert worst.state == "material"
-    assert f"largest {worst.segment}:" in audit.verdict
+    assert f"largest material problem {worst.segment}:" in audit.verdict
     assert sum(1 + len(problem.folded) for problem in audit.problems) == audit.rejected
+
+
+def test_the_size_of_a_problem_is_its_range_less_the_range_of_noise():
+    columns = {
+        "ecce": np.array([0.02, 0.02, 0.02, 0.01]),
+        "sigma": np.array([5, 5, 2, np.inf]),
+        "weight": np.full(4, 1000.0),
+    }
+    remaining = np.array([5.0, 4.0, 2.0, np.inf])
+    # range_quantile(0.05) is 2.4977: 20 (1 - 2.4977 / 5) = 10.01; 20 (4 - 2.4977) / 5 = 6.01; below the noise; without noise
+    assert certain_excess(columns, remaining, np.full(4, 0.05)) == pytest.approx([10.01, 6.01, 0.0, 10.0], abs=0.01)
+
+
+@pytest.mark.parametrize("tolerance", [None, "10%", "30%"])
+def test_problems_are_sorted_by_state_then_by_size(tolerance):
+    errors = [({"a": "a1"}, 2.0), ({"b": "b2", "c": "c3"}, 3.0), ({"d": "d0"}, 0.8), ({"c": "c0", "d": "d3"}, 1.5)]
+    audit = tu.audit(planted(60_000, 2, *errors), **ROLES, tolerance=tolerance)
+    ranks = np.array([problem.rank for problem in audit.problems])
+    columns = {name: audit.columns[name][ranks] for name in ("ecce", "sigma", "weight")}
+    size = certain_excess(columns, np.array([problem.sigma for problem in audit.problems]), audit.levels[ranks])
+    states = [SEVERITY.index(problem.finding.state) for problem in audit.problems]
+    assert len(states) > 3
+    assert list(zip(states, -size, strict=True)) == sorted(zip(states, -size, strict=True))
+    name = "largest material problem" if len(set(states)) > 1 else "largest problem"
+    assert f"; {name} {audit.problems[0].finding.segment}: " in audit.verdict
 
 
 def test_weak_material_findings_are_candidates_before_others(monkeypatch):

@@ -165,7 +165,7 @@ def test_reason_has_three_lines():
     assert explain([platt], 0, 0)[0] == "chose Platt, the only method to choose from: log loss 0.4213"
     assert explain([best, platt], 0, 0)[0] == "chose MCGrad: log loss 0.4211, the lowest, and it is the simplest"
     assert explain([none, platt], 0, 0) == (
-        "no correction is needed: no method lowers the log loss (0.4302) significantly",
+        "no correction: no method lowers the log loss (0.4302) significantly",
         "on 5,000 held-out rows: a gain below about 0.003 cannot be detected",
         "miscalibrated segments of these rows: 14",
     )

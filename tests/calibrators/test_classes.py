@@ -128,6 +128,13 @@ def test_infinite_strength_is_temperature_scaling_and_chosen_strength_is_no_wors
     assert mean_loss(tu.MatrixScaling().fit(P, y).predict(Q), outcome) < mean_loss(plain.predict(Q), outcome) + 0.002
 
 
+def test_logits_that_are_far_too_large_are_shrunk():
+    random = np.random.default_rng(3)
+    Z, y = 1e3 * random.normal(size=(400, 3)), random.integers(0, 3, 400)  # certain, and unrelated to the outcome
+    P = tu.MatrixScaling(logits=True).fit(Z, y).predict(Z)
+    assert mean_loss(P, y) < math.log(3) + 0.01
+
+
 def test_matrix_scaling_corrects_classes_that_differ():
     shift = np.array([1.0, 0.0, 0.0, 0.0, -1.0])
     Z, y = draw(1500, 5, shift=shift)
@@ -136,6 +143,31 @@ def test_matrix_scaling_corrects_classes_that_differ():
     best = mean_loss(special.softmax(new / 2 + shift, axis=1), outcome)
     matrix, temperature = (mean_loss(kind().fit(P, y).predict(Q), outcome) for kind in (tu.MatrixScaling, tu.Temperature))
     assert matrix - best < 0.1 * (temperature - best)
+
+
+def test_structure_decides_whether_there_is_a_matrix_of_low_rank():
+    Z, y = draw(600, 4, scale=3.0)  # nothing but the temperature is wrong
+    ranks = {
+        structure: tu.MatrixScaling(logits=True, structure=structure).fit(Z, y).model_.map.left.shape[1]
+        for structure in ("auto", "diagonal", "low-rank")
+    }
+    assert ranks == {"auto": 0, "diagonal": 0, "low-rank": 4}
+
+
+def test_auto_searches_the_strengths_of_matrix_scaling_once_and_needs_no_features(monkeypatch):
+    Z, y = draw(900, 4, shift=np.array([1.0, 0.0, 0.0, -1.0]))
+    names = [f"z{number}" for number in range(4)]
+    data = dict(zip(names, Z.T, strict=True)) | {"age": np.arange(900.0) % 7}
+    searches, own = [], tu.MatrixScaling._choose_strengths
+    monkeypatch.setattr(tu.MatrixScaling, "_choose_strengths", lambda self, *more: searches.append(1) or own(self, *more))
+    fix = tu.Auto(names, classes=range(4), logits=True, methods=["identity", "temperature", "matrixscaling"]).fit(data, y)
+    assert len(searches) == 1
+    chosen = fix.choice_.candidates[2]
+    assert (fix.choice_.method, chosen.chosen, chosen.note, chosen.folds) == ("matrixscaling", True, "", 5)
+    assert fix.history_.loss_after == chosen.loss  # of held-out rows
+    assert chosen.loss > mean_loss(fix.predict(data), y)
+    assert fix.model_.schema.features == ()
+    np.testing.assert_array_equal(fix.predict({name: data[name] for name in names}), fix.predict(data))
 
 
 @pytest.mark.parametrize("parameters", [{"structure": "full"}, {"strength": 0}, {"strength": "none"}, {"random_state": -1}])

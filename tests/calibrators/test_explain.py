@@ -11,8 +11,9 @@ import pytest
 
 import trueup as tu
 from checks import CLASSES, FEATURES, rows, take
-from trueup.calibrators.explain import DATES, NUMBERS, SCORES, find_corrections, interval_text
+from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.mcgrad.cascade import RESCALING
+from trueup.calibrators.row_explanation import DATES, NUMBERS, SCORES, interval_text
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError
@@ -119,6 +120,46 @@ def test_absent_pairs_of_levels_use_no_memory():
     assert peak < 60e6  # all 4 million pairs by six bands would be 192 MB for one count of them
 
 
+def test_raised_and_lowered_scores_are_told_apart():
+    shifts = [Shift({"c0": "c0_0"}, 1.5), Shift({"c0": "c0_1"}, -1.5)]
+    data = population(4000, 1, levels=(4,), shifts=shifts)
+    weight = np.random.default_rng(0).uniform(0.2, 3, 4000)
+    fix = tu.MCGrad("prediction", ["c0"]).fit(data, data["outcome"], sample_weight=weight)
+    found, change = fix.explain(), fix.predict(data) - data["prediction"]
+    assert found.raised[0].segment == "c0=c0_0"
+    assert found.lowered[0].segment == "c0=c0_1"
+    assert {*found.raised} | {*found.lowered} == {*found.corrections}
+    assert all(one.change > 0 for one in found.raised)
+    assert all(one.change <= 0 for one in found.lowered)
+    assert (found.rows_raised, found.rows_lowered) == ((change > 0).sum(), (change < 0).sum())
+    assert found.mean_raise == pytest.approx(np.average(change[change > 0], weights=weight[change > 0]))
+    assert found.mean_lowering == pytest.approx(np.average(-change[change < 0], weights=weight[change < 0]))
+    lines = repr(found).splitlines()
+    assert lines[0] == (
+        f"Explanation: {found.rows_raised:,} scores raised by {100 * found.mean_raise:.2f} points on average, "
+        f"{found.rows_lowered:,} lowered by {100 * found.mean_lowering:.2f} points (4,000 rows)"
+    )
+    up, down = lines.index("scores raised:"), lines.index("scores lowered:")
+    assert f"{100 * found.raised[0].change:+.2f}" in lines[up + 2]
+    assert f"{100 * found.lowered[0].change:+.2f}" in lines[down + 2]
+    assert len({len(line) for line in lines[up + 1 : down] + lines[down + 1 :]}) == 1  # columns are aligned
+    assert found._repr_html_().count("<table") == 3
+
+
+def test_changes_of_amounts_are_in_their_own_unit():
+    data = rows("regression", 1500)
+    found = mcgrad("regression").fit(data, data["y"]).explain()
+    assert found.unit == "change"
+    assert "points" not in repr(found) + repr(mcgrad("regression").fit(data, data["y"]).explain({"p": 3.0}))
+
+
+def test_explanations_of_earlier_files_are_restored():
+    stored = {"corrections": [], "rows": 5, "moved": 0.25, "accounted": 0.5}
+    found = Explanation.from_dict(stored, "change")
+    assert repr(found) == "Explanation: scores changed by 0.250 on average over 5 rows"
+    assert repr(Explanation.from_dict(stored)) == "Explanation: scores changed by 25.00 points on average over 5 rows"
+
+
 def test_explanation_repr_and_exports(frame):
     data = population(2000, 1, levels=(4,), shifts=[Shift({"c0": "c0_0"}, 1.5)])
     found = tu.MCGrad("prediction", ["c0"]).fit(data, data["outcome"]).explain()
@@ -126,6 +167,7 @@ def test_explanation_repr_and_exports(frame):
     assert list(table["segment"].to_numpy()) == [one.segment for one in found.corrections]
     assert type(found).from_dict(found.to_dict()) == found
     assert "c0=c0_0" in repr(found)
+    np.testing.assert_array_equal(found.to_frame()["change"], found.to_frame()["after"] - found.to_frame()["before"])
     empty = type(found)((), 5, 0.0, 0.0)
     assert repr(empty) == "Explanation: nothing was corrected"
     assert len(empty.to_frame()["segment"]) == 0
@@ -248,8 +290,10 @@ def test_extreme_scores_and_unseen_levels_are_explained():
         assert sum(part.change for part in found.contributions) == pytest.approx(found.change, abs=1e-12)
         start = np.log(p) - np.log1p(-p) if 0 < p < 1 else logit(p)  # 1e-6 stands for exact zeros only
         assert found.after == pytest.approx(1 / (1 + np.exp(-start - found.change)), rel=1e-9, abs=1e-15)
-        assert "country=XX" not in repr(found)
+        assert "country=XX" not in repr(found) + repr(fix.explain(row, details=True))
     with pytest.raises(ArgumentError, match="explain takes one row as a mapping"):
         fix.explain(data["p"])
-    shown = fix.explain({"p": 0.2}).to_frame()
+    with pytest.raises(ArgumentError, match="details are of one row, and explain got none"):
+        fix.explain(details=True)
+    shown = fix.explain({"p": 0.2}, details=True).to_frame()
     assert len(shown["condition"]) == len(fix.explain({"p": 0.2}).contributions)

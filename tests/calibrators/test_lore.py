@@ -698,7 +698,7 @@ def test_explanations_of_ten_classes_are_short():
     )
     lost = 0
     for i in np.flatnonzero(P.min(axis=1) > 1e-4)[:20]:
-        explanation = fix.explain({name: column[i] for name, column in data.items()})
+        explanation = fix.explain({name: column[i] for name, column in data.items()}, details=True)
         top = P[i].argmax()
         predicted, before, after = "ABCDEFGHIJ"[top], P[i].max(), explanation.after[top]
         assert [part.output for part in explanation.contributions[:3]] == [predicted] * 3

@@ -15,7 +15,7 @@ from checks import CLASSES, FEATURES, rows
 from partitioned import Listed
 from trueup import storage
 from trueup.calibrators import stopping
-from trueup.calibrators.mcgrad import cascade, partitioned
+from trueup.calibrators.mcgrad import cascade, estimator, grower, partitioned
 from trueup.calibrators.mcgrad.partitioned import fit_partitioned, summarise_partitions
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.cluster.files import ScanPartitions, open_scan_partitions
@@ -461,3 +461,22 @@ def test_a_refit_of_files_has_the_capacity_that_was_chosen(tmp_path, monkeypatch
     assert len(forest.value) / len(forest.root) > 4
     rule = tu.Validation(frame[:500], frame["y"][:500])
     assert tu.MCGrad("p", feature_fraction=1.0, stopping=rule, threads=1).fit(files, "y").history_.chosen
+
+
+def test_training_losses_importances_and_the_time_limit_are_those_of_a_fit_in_memory(
+    tmp_path, small_partitions, same_folds, monkeypatch
+):
+    frame = frame_of()
+    own = {"prediction": "p", "features": FEATURES, "stopping": tu.Holdout(0.3), "threads": 1, "trees": 20, "depth": 2}
+    inside = tu.MCGrad(**own).fit(frame, "y")
+    outside = tu.MCGrad(**own).fit(write(frame, tmp_path / "rows.parquet"), "y")
+    assert outside.history_.chosen == inside.history_.chosen > 0
+    for first, second in zip(outside.history_.rounds, inside.history_.rounds, strict=True):
+        assert first.training_loss == pytest.approx(second.training_loss, rel=1e-6)
+    np.testing.assert_allclose(outside.feature_importances_, inside.feature_importances_, rtol=1e-4)
+    ticks = iter(range(10**6))
+    for module in (grower, estimator, partitioned):
+        monkeypatch.setattr(module, "now", lambda: float(next(ticks)))
+    late = tu.MCGrad(**own, time_limit=0.5).fit(write(frame, tmp_path / "rows.parquet"), "y")
+    assert late.history_.stopped == "the time limit of 0.5 s ended the fit: the best rounds so far are kept"
+    assert late.history_.chosen == 0

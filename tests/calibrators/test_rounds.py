@@ -12,13 +12,12 @@ from scipy.optimize import minimize_scalar
 
 import trueup as tu
 from trueup.calibrators import stopping
+from trueup.calibrators.history import History, Round
 from trueup.calibrators.stopping import (
     FIRST_ROUND_ERRORS,
     LATER_ROUND_ERRORS,
     SMALL_SAMPLE_ROWS,
     THETA_BOUNDS,
-    History,
-    Round,
     choose_rounds,
     task_loss,
 )

@@ -213,8 +213,8 @@ def test_combinations_dropped_by_max_cells_are_reported(loans_directory, capsys)
 
 
 def test_top_limits_the_printed_segments(loans_directory, capsys):
-    _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--top", "1")
-    assert [line.split("  ")[0] for line in out.splitlines()[3:5]] == ["region=harbour", "all rows"]
+    _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--top", "1", "--tolerance", "5%")
+    assert [line.split("  ")[0] for line in out.splitlines()[3:6]] == ["region=harbour", "all rows", ""]
     _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--top", "0")
     assert "\nregion=" not in out
 
@@ -279,9 +279,19 @@ def test_fail_if_sets_exit_code_1(loans_directory, capsys):
     assert run(capsys, "loans.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated")[0] == 1
     assert run(capsys, "calm.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated")[0] == 0
     material = ["loans.parquet", *ROLES, "--by", "region", "--fail-if", "material"]
-    assert [run(capsys, *material, "--tolerance", tolerance)[0] for tolerance in ("1%", "500%")] == [1, 0]
-    code, _, err = run(capsys, *material)
-    assert (code, err.splitlines()[0]) == (2, "error: --fail-if material needs a tolerance")
+    possible = [*material[:-1], "possibly-material"]
+    for tolerance, state, codes in (
+        ("1%", "material", [1, 1, 1]),
+        ("60%", "possibly material", [0, 0, 1]),
+        ("500%", "within tolerance", [0, 0, 0]),
+    ):
+        gates = [[*material[:-1], "miscalibrated"], material, possible]
+        runs = [run(capsys, *gate, "--tolerance", tolerance, "--quiet") for gate in gates]
+        assert [code for code, _, _ in runs] == codes
+        assert all(out.startswith(f"{state}: ") for _, out, _ in runs)
+    for gate in (material, possible):
+        code, _, err = run(capsys, *gate)
+        assert (code, err.splitlines()[0]) == (2, f"error: --fail-if {gate[-1]} needs a tolerance")
 
 
 @pytest.mark.parametrize(("state", "code"), [("untestable", 1), ("miscalibrated", 0)])

@@ -46,25 +46,33 @@ def test_the_contributions_of_a_row_add_up(workdir, capsys):
     code, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--top", "3")
     explanation = model.explain({**ROW, "day": np.datetime64("2024-05-01")})
     assert code == 0
-    assert out.startswith(
-        f"0.2 -> {explanation.after:.6g}\nthe logit changed by {explanation.change:+.4f}; contributions:\n"
-    )
-    parts = [float(item) for item in re.findall(r"  ([+-]\d\.\d{4})$", out, re.MULTILINE)]
+    change = 100 * (explanation.after - 0.2)
+    assert out.startswith(f"0.2 -> {explanation.after:.6g}: {change:+.2f} points\n\ndue to ")
+    parts = [float(item) for item in re.findall(r"  ([+-]\d+\.\d{2})$", out, re.MULTILINE)]
     assert len(parts) == 4  # three, and the rest as one
-    assert sum(parts) == pytest.approx(explanation.change, abs=3e-4)
+    assert sum(parts) == pytest.approx(change, abs=0.03)
     assert "missing:" not in out
+    _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--top", "3", "--details")
+    assert out.startswith(f"0.2 -> {explanation.after:.6g} (change of the logit {explanation.change:+.4f})\n")
+    parts = [float(item) for item in re.findall(r"  ([+-]\d\.\d{4})$", out, re.MULTILINE)]
+    assert len(parts) == 4
+    assert sum(parts) == pytest.approx(explanation.change, abs=3e-4)
     _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--json", "-")
     output = json.loads(out)
     assert output["row"] == ROW
-    assert sum(item["change"] for item in output["contributions"]) == pytest.approx(output["change"], abs=1e-12)
+    assert sum(item["change"] for item in output["effects"]) == pytest.approx(output["after"] - 0.2, abs=1e-15)
+    _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--details", "--json", "-")
+    details = json.loads(out)
+    assert details["effects"] == output["effects"]
+    assert sum(item["change"] for item in details["contributions"]) == pytest.approx(output["change"], abs=1e-12)
 
 
 def test_text_values_are_converted_and_unused_columns_listed(workdir, capsys):
     plain = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--json", "-")[1]
     texts = {**ROW, "p": "0.2", "age": "31"}
     assert (
-        json.loads(call(capsys, "explain", "binary.trueup", "--row", json.dumps(texts), "--json", "-")[1])["contributions"]
-        == json.loads(plain)["contributions"]
+        json.loads(call(capsys, "explain", "binary.trueup", "--row", json.dumps(texts), "--json", "-")[1])["effects"]
+        == json.loads(plain)["effects"]
     )
     _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps({**ROW, "age": None, "x": [1]}))
     assert "not given, treated as missing: age\nnot used by the model: x\n" in out
@@ -78,11 +86,13 @@ def test_several_classes_and_amounts_are_explained(workdir, capsys):
     row = '{"q0": 0.2, "q1": 0.3, "q2": 0.5, "country": "US"}'
     code, out, _ = call(capsys, "explain", "classes.trueup", "--row", row)
     assert code == 0
-    assert re.match(r"q0: 0\.2 -> 0\.\d+\nq1: 0\.3 -> 0\.\d+\nq2: 0\.5 -> 0\.\d+\n", out)
+    assert re.match(r"\(0\.2, 0\.3, 0\.5\) -> \(0\.\d+, 0\.\d+, 0\.\d+\)\n\ndue to +cat \(points\) +dog \(points\) ", out)
+    assert re.search(r"country=US( +[+-]\d+\.\d\d){3}\n", out)
+    _, out, _ = call(capsys, "explain", "classes.trueup", "--row", row, "--details")
     assert re.search(r"country=US .* cat +[+-]\d", out)
     code, out, _ = call(capsys, "explain", "amounts.trueup", "--row", '{"forecast": 30, "country": "DE"}')
     assert code == 0
-    assert "the prediction changed by +" in out
+    assert re.match(r"30 -> [0-9.]+: \+[0-9.]+\n", out)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +111,7 @@ def test_several_classes_and_amounts_are_explained(workdir, capsys):
         (["binary.trueup", "--row", '{"p": 0.2, "age": [1]}'], "--row has several values for 'age'"),
         (["binary.trueup", "--row", '{"p": 0.2, "day": "May"}'], "--row: 'day' must be a date; got 'May'"),
         (["classes.trueup", "--row", '{"q0": 0.2, "q1": 0.2, "q2": 0.2}'], "0.6"),
+        (["binary.trueup", "--details"], "--details are of one row, and there is no --row\nhint: write it as --row"),
         (["binary.trueup", "--json", "no/e.json"], "there is no directory no"),
         (["binary.trueup", "--json", "binary.trueup"], "would overwrite an input file"),
         (["binary.trueup", "--rwo", "{}"], "hint: did you mean --row?"),

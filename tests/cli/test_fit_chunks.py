@@ -25,7 +25,7 @@ def test_files_and_queries_give_the_same_model(workdir, capsys):
     code, out, err = call(capsys, "fit", "rows.parquet", *LARGE, "-o", "one.trueup", "--json", "one.json", "--verbose")
     assert code == 0
     assert "MCGrad on 4,000 rows and 4 features; evaluated by cross-validation" in out
-    assert "mean absolute change of the score" in out
+    assert " scores raised by " in out
     assert "random sample" not in out
     assert "rows: 4,000" in err
     assert json.loads((workdir / "one.json").read_text())["model"]["rows"] == 4000

@@ -94,7 +94,7 @@ def test_calibrated_scores_are_left_unchanged(workdir, capsys):
     assert "no corrections: the model leaves every score unchanged" in out
     assert (
         call(capsys, "explain", "m.trueup", "--row", '{"p": 0.5}')[1]
-        == "0.5 -> 0.5\nthe model leaves every score unchanged\n"
+        == "0.5 -> 0.5\nthe model leaves this score unchanged\n"
     )
 
 

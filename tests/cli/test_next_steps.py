@@ -65,7 +65,7 @@ def test_untested_segments_are_not_counted_among_hidden_ones(loans_directory, ca
 def test_errors_within_tolerance_are_followed_by_a_next_step(loans_directory, capsys):
     given = ["loans.parquet", *ROLES, "--by", "region", "--tolerance"]
     _, out, _ = run(capsys, *given, "500%")
-    assert "\nnext: no correction is required for a tolerance of 500%." in out
+    assert "\nnext: no correction is required for mean errors of up to 500%." in out
     assert "trueup fit" not in out
     _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--min-rows", "50000")
     assert "\nnext: collect more rows. A segment needs at least 50,000 to be tested.\n" in out

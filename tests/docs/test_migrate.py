@@ -47,8 +47,6 @@ def test_every_row_has_code_or_says_why_there_is_none():
 def test_the_code_of_a_row_runs(namespace, row, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # for files
     code = row_code(row)
-    if any(name in code for name in AFTER_MERGE):
-        pytest.skip("not merged yet")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", tu.errors.TrueupWarning)
         value = eval(code, dict(namespace))
@@ -79,9 +77,3 @@ def test_a_public_name_of_mcgrad_and_its_parameters_have_a_row(name):
     shared = others if member == "wrap_multicalibration_error_metric" else set()
     missing = [parameter for parameter in public_names()[name] if parameter not in listed | shared]
     assert not missing, f"{heading}: {missing}"
-
-
-# Rows with these names are enabled by emptying the tuple, once `MCGrad` has them.
-AFTER_MERGE = (
-    "staged_predict", "feature_importances_", ", score=", "time_limit=", "training_loss", "draw_history",
-)  # fmt: skip

@@ -65,8 +65,10 @@ def test_guides_have_a_picture(name):
 
 @pytest.mark.parametrize("page", CASES, ids=lambda page: page.stem)
 def test_cases_of_the_gallery_have_a_picture_and_a_report(page):
+    text = page.read_text()
     assert images(page)
-    assert f"(reports/{page.stem}.html)" in page.read_text()
+    assert f"The full report (`reports/{page.stem}.html`)" in text
+    assert "](reports/" not in text  # reports are not in the repository: a code host could not open a link
 
 
 def test_front_pages_open_with_the_page_of_an_audit():
@@ -202,7 +204,7 @@ def test_a_page_that_draws_or_writes_something_else_has_outdated_pictures(tmp_pa
     loans = tu.simulate.lending(1000, seed=0)
     tu.report(tu.audit(loans, outcome="outcome", prediction="prediction", by=["region"]), tmp_path / "audit.html")
     assert outdated(ROOT / "README.md", tmp_path, []) == ["front.png"]
-    assert outdated(DOCS / "fix.md", tmp_path, [_figure()]) == ["guide-fix.png"]
+    assert outdated(DOCS / "fix.md", tmp_path, [_figure()]) == ["guide-fix.png", "guide-history.png"]
 
 
 def test_the_text_of_a_page_is_that_of_the_first_part_of_its_kind(tmp_path):

@@ -492,3 +492,28 @@ def test_prr_is_nan_if_all_are_correct_or_wrong():
     assert math.isnan(prr([1, 0], [0.1, 0.2], [1, 0]))
     with pytest.raises(DataError, match=r"error must lie in \[0, 1\]; got 2 at row 1"):
         prr([0, 2], [0.1, 0.2], [0, 1])
+
+
+# --- several classes
+
+
+def test_scores_of_classes_are_sums_over_classes():
+    random = np.random.default_rng(4)
+    P = random.dirichlet([1.0, 2.0, 0.5], 300)
+    y, w = random.integers(0, 3, 300), random.integers(0, 4, 300).astype(float)
+    hot = np.eye(3)[y]
+    assert log_loss(y, P, w) == pytest.approx(-np.average(np.log((P * hot).sum(axis=1)), weights=w), rel=1e-12)
+    assert brier(y, P, w) == pytest.approx(np.average(((P - hot) ** 2).sum(axis=1), weights=w), rel=1e-12)
+    p = P[:, 0]
+    both = np.column_stack([1 - p, p])
+    event = (y == 0).astype(float)
+    assert log_loss(event, both) == pytest.approx(log_loss(event, p), rel=1e-12)
+    assert brier(event, both) == pytest.approx(2 * brier(event, p), rel=1e-12)
+    assert brier([0, 1], np.eye(2)) == 0.0
+    assert log_loss([1], [[1.0, 0.0]]) == pytest.approx(-LN(np.finfo(float).eps))
+    assert log_loss([1], [[1.0, 0.0]], eps=0) == math.inf
+    for measure in (log_loss, brier):
+        with pytest.raises(DataError, match="y must hold class indices 0 to 1; got 2"):
+            measure([2, 0], [[0.5, 0.5], [0.3, 0.7]])
+        with pytest.raises(DataError, match="add up to 1"):
+            measure([1, 0], [[0.5, 0.6], [0.3, 0.7]])

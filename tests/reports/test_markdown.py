@@ -53,7 +53,7 @@ def test_a_summary_has_verdict_figures_worst_segments_and_provenance(pair):
     audit = pair[0]
     text = markdown(audit, top=3)
     start = f"## Calibration audit\n\n**{headline(audit)}.** 6 of 78 segments are miscalibrated at 5% (Holm): "
-    assert text.startswith(f"{start}{len(audit.problems)} distinct problems. The largest error that is certain: ")
+    assert text.startswith(f"{start}{len(audit.problems)} distinct problems. Largest problem: ")
     problems, figures, worst = tables(text)
     assert problems[0] == ["problem", "rows", "observed", "expected", "excess events", "obs/exp", "95% interval"]
     assert [row[0].split("<br>")[0] for row in problems[2:]] == [
@@ -112,7 +112,7 @@ def test_vocabulary_and_sections_of_a_profile_are_used(pair):
     assert text.startswith("## Audit of probabilities of default")
     problems, figures, grades, measures, worst = tables(text)
     assert problems[0][2:5] == ["default rate", "mean PD", "excess defaults"]
-    assert any(row[0] == "largest excess of defaults" for row in figures)
+    assert any(row[0] == "largest problem: excess of defaults" for row in figures)
     assert worst[0][3:5] == ["default rate", "mean PD"]
     assert grades[0][:5] == ["PD band", "Jeffreys", "binomial", "rows", "defaults"]
     assert [row[0] for row in measures[2:]] == ["`Gini`", "`KS`", "`Hosmer-Lemeshow`", "`PSI`"]

@@ -140,8 +140,8 @@ def test_the_summary_has_the_main_problems_with_pictures_and_the_next_steps(befo
 
 @pytest.mark.parametrize(
     ("tolerance", "kind", "shades"),
-    [(None, "flagged", {"shade-0", "shade-1", "shade-4", "shade-5"}), ("10%", "flagged", {"shade-0", "shade-within", "shade-material"}),
-     ("200%", "within", {"shade-0", "shade-within"})],
+    [(None, "flagged", {"shade-0", "shade-1", "shade-4", "shade-5"}), ("10%", "flagged", {"shade-0", "shade-possible", "shade-material"}),
+     ("200%", "possible", {"shade-0", "shade-within", "shade-possible"}), ("500%", "within", {"shade-0", "shade-within"})],
 )  # fmt: skip
 def test_colours_state_whether_errors_are_material(tolerance, kind, shades):
     found = audit(loans(20_000), by=["region", "product", "employment"], tolerance=tolerance)
@@ -178,7 +178,7 @@ def test_a_page_without_testable_segments_states_it():
 def test_the_page_shows_key_figures_table_notes_settings_and_definitions(before):
     page = text_of(before)
     for words in (
-        "distinct problems 4", "largest certain error", "largest excess of events", "observed/expected, all rows", "All segments",
+        "distinct problems 4", "largest certain error", "largest problem: shortfall of events", "observed/expected, all rows", "All segments",
         "95% interval", "adjusted p", "would have been detected with 80% power", "Settings", "How to read this page", "Holm",
     ):  # fmt: skip
         assert words in page, words
@@ -320,7 +320,7 @@ def test_a_page_uses_the_vocabulary_of_its_profile_throughout(before, after, nam
         shown = Reader(page).text
         for text in (
             f"tested {words.segments}", f"only miscalibrated {words.segments}", f"observed/expected, all {words.rows}",
-            f"excess of {words.outcomes}", f"· 20,000 {words.rows}",
+            f"largest problem: shortfall of {words.outcomes}", f"· 20,000 {words.rows}",
         ):  # fmt: skip
             assert text in shown, text
         assert f'text-anchor="middle">{words.observed}</text>' in page

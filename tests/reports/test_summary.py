@@ -9,11 +9,11 @@ import pytest
 
 import trueup as tu
 from trueup.audits.result import Source
+from trueup.audits.text import certain_size, format_share, largest_certain_error, percent_off, signed_count
 from trueup.reports.compare import compared_sentences, compared_step, worse_segments
-from trueup.reports.model import percent_off
 from trueup.reports.page import render
 from trueup.reports.profiles import Vocabulary
-from trueup.reports.summary import headline, key_figures, largest_certain, lead, next_step, problem_table, tolerance_text
+from trueup.reports.summary import headline, key_figures, lead, next_step, problem_table, tolerance_text
 from trueup.reports.text import count_text, detectable_shifts
 
 
@@ -51,22 +51,28 @@ def test_the_largest_certain_error_is_the_end_of_an_interval_closest_to_1(miscal
     found = frame["p_adjusted"] <= 0.05
     low, high = frame["ratio_low_adjusted"][found], frame["ratio_high_adjusted"][found]
     sizes = np.maximum(np.maximum(low, 1 / high), 1)
-    name, ratio = largest_certain(miscalibrated)
-    assert name == frame["segment"][found][np.argmax(sizes)]
-    assert max(ratio, 1 / ratio) == pytest.approx(sizes.max())
+    size, name = largest_certain_error(miscalibrated)
+    assert (size, name) == (percent_off(sizes.max()), frame["segment"][found][np.argmax(sizes)])
+    assert headline(miscalibrated) == f"Miscalibrated: some errors are at least {size}"
+    assert f", some by {size} or more; " in miscalibrated.verdict
 
 
-def test_without_a_tolerance_the_headline_states_the_largest_certain_error(miscalibrated):
-    name, ratio = largest_certain(miscalibrated)
-    size = percent_off(ratio)
-    assert headline(miscalibrated) == f"Miscalibrated: largest certain error {size}"
-    count, largest = lead(miscalibrated)
+def test_verdict_page_and_figures_name_the_same_largest_problem(miscalibrated):
+    largest = miscalibrated.problems[0].finding
+    assert f"; largest problem {largest.segment}: " in miscalibrated.verdict
+    count, sentence = lead(miscalibrated)
     problems = len(miscalibrated.problems)
     assert count == (
         f"{miscalibrated.rejected} of {miscalibrated.tested} segments are miscalibrated at 5% (Holm): "
         f"{problems} distinct problem{'s' * (problems > 1)}."
     )
-    assert largest == f"The largest error that is certain: at least {size} more events than predicted in {name}."
+    size, excess = percent_off(certain_size(largest)), f"{largest.excess:.0f} more events than expected"
+    assert sentence == (
+        f"Largest problem: {largest.segment}, {excess} in {format_share(largest.share)} of rows: "
+        f"at least {size} more events than predicted."
+    )
+    assert problem_table(miscalibrated, Vocabulary()).rows[0][0].text == largest.segment
+    assert miscalibrated.shown(1)[0].segment == largest.segment
     assert next_step(miscalibrated).steps[0] == (
         'Decide how large an error matters, and audit again with it, for example tolerance="10%".'
     )
@@ -83,13 +89,12 @@ def test_a_certain_error_is_rounded_towards_zero(ratio, text):
 def test_scores_that_are_too_high_are_described_as_such():
     data = make_rows(0, n=6_000)
     audit = audit_rows({**data, "p": 2 * data["p"]}, tolerance="50%")
-    name, ratio = largest_certain(audit)
-    assert ratio < 1 / 1.5
-    vocabulary = Vocabulary(score="PD")
-    assert (
-        lead(audit, vocabulary)[-1]
-        == f"The largest error that is certain: PDs at least {percent_off(ratio)} too high in {name}."
-    )
+    largest = audit.problems[0].finding
+    assert largest.ratio_high_adjusted < 1 / 1.5
+    sentence = lead(audit, Vocabulary(score="PD"))[-1]
+    excess = f"{-largest.excess:,.0f} fewer events than expected"
+    assert sentence.startswith(f"Largest problem: {largest.segment}, {excess} in ")
+    assert sentence.endswith(f" of rows: PDs at least {percent_off(largest.ratio_high_adjusted)} too high.")
 
 
 def test_errors_beyond_the_tolerance_are_material(miscalibrated):
@@ -106,16 +111,55 @@ def test_errors_beyond_the_tolerance_are_material(miscalibrated):
 def test_errors_that_could_exceed_the_tolerance_are_distinguished():
     data = make_rows(0, factor=1.3)
     unsure = audit_rows(data, tolerance="12%")
-    beyond = sum(f.finding.ratio_high_adjusted > 1.12 for f in unsure.problems)
-    assert (unsure.state, beyond > 0) == ("within tolerance", True)
-    assert headline(unsure) == "Miscalibrated, but no error certainly above 12%"
-    assert f"None is certainly off by more than 12%; {beyond} of them could be." in lead(unsure)
+    states = [problem.finding.state for problem in unsure.problems]
+    assert unsure.state == states[0] == "possibly material"
+    assert headline(unsure) == "Possibly material: some errors may exceed 12%"
+    assert f", {states.count('possibly material')} of them possibly beyond 12%." in lead(unsure)[0]
+    assert lead(unsure)[1] == "None of these segments is certainly off by more than 12%."
     assert next_step(unsure).steps[0] == "Collect more rows to learn whether errors exceed 12%."
     sure = audit_rows(data, tolerance=0.4)
-    assert headline(sure) == "Miscalibrated, within tolerance"
-    assert "The mean error of each is certainly within 40 percentage points." in lead(sure)
-    assert next_step(sure).steps[0] == "No correction is required for a tolerance of 40 percentage points."
+    assert headline(sure) == "Miscalibrated, within the tolerance of 40 percentage points"
+    assert "The mean error of each of these segments is certainly within 40 percentage points." in lead(sure)
+    assert next_step(sure).steps[0] == "No correction is required for mean errors of up to 40 percentage points."
     assert next_step(sure).code == ""
+
+
+@pytest.mark.parametrize("tolerance", ["5%", "12%", "20%", "30%", "40%", "60%", 0.02, 0.05, 0.2])
+@pytest.mark.parametrize("factor", [0.7, 1.3])
+def test_what_is_certain_is_true_of_every_segment_that_a_sentence_speaks_of(tolerance, factor):
+    data = make_rows(0, factor=1.3)
+    audit = audit_rows({**data, "p": data["p"] * (1 if factor > 1 else 1.5)}, tolerance=tolerance)
+    low, high = audit.settings.tolerance.limits(audit.columns["expected"])
+    ends = np.sort([audit.columns["expected"] * audit.derived[f"ratio_{end}_adjusted"] for end in ("low", "high")], axis=0)
+    found = audit.columns["p_adjusted"] <= 0.05
+    inside, state = (low <= ends[0]) & (ends[1] <= high), audit.derived["state"]
+    by_mean = (ends[0] > high) | (ends[1] < low)
+    assert inside[state == "within tolerance"].all()
+    assert set(state[found & by_mean]) <= {"material"}
+    estimate = audit.columns["observed"]
+    assert not ((state == "within tolerance") & ((estimate < low) | (estimate > high))).any()
+    counts = {name: int((state == name).sum()) for name in ("material", "possibly material", "within tolerance")}
+    assert sum(counts.values()) == audit.rejected > 0
+    text = f"{audit.verdict} {headline(audit)} {' '.join(lead(audit))}"
+    assert ("mean of each certainly within" in text) == ("The mean error of each" in text) == inside[found].all()
+    assert ("none certainly beyond" in text) == (not counts["material"] and not inside[found].all())
+    if counts["material"]:
+        assert f"{counts['material']} of {audit.tested} segments certainly beyond" in audit.verdict
+        assert (f"{counts['possibly material']} possibly" in audit.verdict) == (counts["possibly material"] > 0)
+        assert (f"{counts['within tolerance']} within;" in audit.verdict) == (counts["within tolerance"] > 0)
+
+
+def test_errors_within_the_tolerance_on_average_may_be_larger_at_some_scores():
+    rng = np.random.default_rng(3)
+    p = rng.uniform(0.1, 0.9, 20_000)
+    data = {"p": p, "y": rng.random(20_000) < 0.5 + 0.6 * (p - 0.5)}
+    audit = tu.audit(data, outcome="y", prediction="p", tolerance="20%")
+    assert audit.state == "within tolerance"
+    assert lead(audit)[1:3] == [
+        "Its mean error is certainly within 20%.",
+        "Errors at some scores in all rows may be larger.",
+    ]
+    assert next_step(audit).steps[1] == "Look at the curve of all rows: errors at some scores may be larger."
 
 
 def test_an_absolute_tolerance_of_a_probability_is_in_percentage_points(calibrated):
@@ -142,15 +186,18 @@ def test_one_finding_is_singular(calibrated):
     assert lead(single)[0].startswith(f"1 of {calibrated.tested} segments is miscalibrated at")
 
 
-def test_key_figures_count_problems_and_the_largest_excess(miscalibrated):
-    problems, certain, excess, overall = key_figures(miscalibrated, Vocabulary())
+def test_key_figures_are_those_of_the_largest_problem_and_of_all_rows(miscalibrated):
+    problems, excess, certain, overall = key_figures(miscalibrated, Vocabulary())
     assert (problems.value, problems.detail) == (
         str(len(miscalibrated.problems)), f"{miscalibrated.rejected} of {miscalibrated.tested} segments",
     )  # fmt: skip
-    largest = max((p.finding for p in miscalibrated.problems), key=lambda finding: abs(finding.excess))
-    assert float(excess.value.replace(",", "")) == pytest.approx(largest.excess, rel=0.05)
-    assert certain.value == percent_off(largest_certain(miscalibrated)[1])
+    largest = miscalibrated.problems[0].finding
+    assert excess.name == "largest problem: excess of events"
+    place = f"{format_share(largest.share)} of rows: {largest.segment}" if largest.depth else largest.segment
+    assert (excess.value, excess.detail) == (signed_count(largest.excess), place)
+    assert (certain.name, certain.value, certain.detail) == ("largest certain error", *largest_certain_error(miscalibrated))
     assert float(overall.value) == pytest.approx(miscalibrated.overall.ratio, rel=0.01)
+    assert overall.detail.endswith(f"; {signed_count(miscalibrated.overall.excess)} events")
 
 
 def test_a_fix_that_works_is_recommended(miscalibrated, fixed):
@@ -181,12 +228,13 @@ def test_a_fix_that_makes_a_segment_worse_is_not_recommended():
 
 def test_a_segment_that_becomes_worse_within_the_tolerance_is_stated_and_the_scores_may_be_used():
     data = make_rows(0, factor=1.5, n=40_000)
-    before = audit_rows(data, tolerance="60%")
-    worse = audit_rows({**data, "p": np.where(data["c"] == "2", 0.85 * data["p"], data["p"])}, tolerance="60%")
-    assert worse.state == "within tolerance"
-    use, warning, _ = compared_step({"before": before, "after": worse}).steps
-    assert use.startswith("Use the corrected scores, provided")
-    assert use.endswith("what remains is not certainly beyond 60%.")
+    p, limit = np.where(data["c"] == "2", 0.85 * data["p"], data["p"]), "what remains is not certainly beyond 60%."
+    for tolerance in ("60%", "200%"):
+        before, worse = audit_rows(data, tolerance=tolerance), audit_rows({**data, "p": p}, tolerance=tolerance)
+        use, warning, _ = compared_step({"before": before, "after": worse}).steps
+        assert use.startswith("Use the corrected scores, provided")
+        assert use.endswith(limit)
+        limit = "what remains is certainly within 200% on average."
     assert "have become worse, most of all c=2" in warning
 
 
@@ -320,7 +368,7 @@ def test_ratios_of_negative_means_are_not_described():
     data = {"g": rng.choice(["a", "b"], 3000), "y": p + rng.normal(0.5, 1, 3000), "p": p}
     audit = tu.audit(data, outcome="y", prediction="p", task="regression")
     assert headline(audit) == "Miscalibrated"
-    assert len(lead(audit)) == 1
+    assert lead(audit)[1] == f"Largest problem: all rows, {audit.overall.excess:,.0f} more than expected in 100% of rows."
     assert "O/E" not in render(audit)
     assert [row[6].ratio for row in problem_table(audit, Vocabulary()).rows] == [None]
 
@@ -355,8 +403,8 @@ def test_a_segment_whose_mean_improves_is_called_worse_by_its_errors_at_single_s
 def test_the_largest_excess_is_called_a_shortfall_if_there_are_fewer_events_than_expected(factor, word):
     data = make_rows(0)
     figures = key_figures(audit_rows({**data, "p": factor * data["p"]}), Vocabulary())
-    assert figures[2].name == f"largest {word} of events"
-    assert figures[2].value.startswith("+" if word == "excess" else "-")
+    assert figures[1].name == f"largest problem: {word} of events"
+    assert figures[1].value.startswith("+" if word == "excess" else "-")
 
 
 def test_a_large_segment_that_could_not_be_tested_is_named_and_not_green():
@@ -378,6 +426,9 @@ def test_an_error_that_is_material_at_some_scores_only_has_no_smaller_certain_si
     p = rng.uniform(0.1, 0.9, 20_000)
     data = {"p": p, "y": rng.random(20_000) < 0.5 + 0.3 * (p - 0.5)}
     audit = tu.audit(data, outcome="y", prediction="p", tolerance="10%")
-    assert lead(audit)[-1] == "Errors at some scores in all rows certainly exceed 10%; the mean error may be smaller."
-    figure = key_figures(audit, Vocabulary())[1]
+    assert lead(audit)[-1] == (
+        "Largest problem: all rows (100% of rows): errors at some scores certainly exceed 10%; "
+        "the mean error may be smaller."
+    )
+    figure = key_figures(audit, Vocabulary())[2]
     assert (figure.name, figure.value, figure.detail) == ("largest certain error", "over 10%", "at some scores: all rows")

@@ -1,4 +1,4 @@
-"""Materiality: simultaneous intervals of observed / expected, and which errors certainly exceed a tolerance."""
+"""Materiality: simultaneous intervals of observed / expected, which errors certainly exceed a tolerance, and which may."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from trueup.audits.dispersion import Noise
     from trueup.kernels.tally import Tally
 
-MATERIAL, WITHIN_TOLERANCE, DETECTED = "material", "within tolerance", "miscalibrated"
+MATERIAL, POSSIBLE, WITHIN_TOLERANCE, DETECTED = "material", "possibly material", "within tolerance", "miscalibrated"
 NOT_DETECTED, NOT_TESTABLE = "no miscalibration found", "not testable"
+SEVERITY = (MATERIAL, DETECTED, POSSIBLE, WITHIN_TOLERANCE, NOT_DETECTED, NOT_TESTABLE)  # the most serious state first
 MAX_PERCENT = 10_000.0
 
 
@@ -83,6 +84,17 @@ class Tolerance:
             ends = ratios * expected
             return np.asarray((np.minimum(*ends) > high) | (np.maximum(*ends) < low))
 
+    def includes(self, expected: FloatArray, ratios: FloatArray) -> BoolArray:
+        """Return where the whole interval of the mean outcome, ``ratios`` times ``expected``, is within the tolerance."""
+        low, high = self.limits(expected)
+        with np.errstate(invalid="ignore"):
+            ends = ratios * expected
+            return np.asarray((np.minimum(*ends) >= low) & (np.maximum(*ends) <= high))
+
+    def allowed(self, expected: FloatArray) -> FloatArray:
+        """Return the largest range of cumulative differences per unit of weight if every score is within the tolerance."""
+        return np.asarray(self.value * (np.abs(expected) if self.relative else np.ones(len(expected))))
+
     def __str__(self) -> str:
         return f"{100 * self.value:g}%" if self.relative else f"{self.value:g}"
 
@@ -123,7 +135,7 @@ def exceeds_tolerance(
     expected, weight = columns["expected"], columns["weight"]
     outside = tolerance.excludes(expected, ratios)
     with np.errstate(invalid="ignore"):
-        allowed = tolerance.value * (np.abs(expected) if tolerance.relative else np.ones(len(expected)))
+        allowed = tolerance.allowed(expected)
         span = np.maximum(tally.span - allowed * weight, 0.0)
         variance = (columns["ecce"] * weight / columns["sigma"]) ** 2  # with clusters, and the noise of real outcomes
     variance = np.where(np.isfinite(variance), variance, tally.state[:, sums.VARIANCE])
@@ -133,6 +145,55 @@ def exceeds_tolerance(
     rise = np.where(tally.rises, span, 0.0)
     p = inference.segment_pvalues(span, rise, variance * factor, tally.state[:, sums.SKEW] * factor)
     return np.asarray(outside | (p <= levels))
+
+
+def is_within_tolerance(
+    tolerance: Tolerance, columns: Mapping[str, AnyArray], ratios: FloatArray, levels: FloatArray
+) -> BoolArray:
+    """Return which segments have an error that is certainly within the tolerance, at the ``levels`` of their tests.
+
+    The whole simultaneous interval of the mean outcome lies within it; and so does the upper limit of the range of
+    cumulative differences, which is the observed range and the quantile of the range of noise. A range of scores that has
+    few of the rows may still be off by more.
+    """
+    expected = columns["expected"]
+    limit = columns["ecce"] * (1.0 + _noise_share(columns["sigma"], levels))
+    return np.asarray(tolerance.includes(expected, ratios) & (limit <= tolerance.allowed(expected)))
+
+
+def find_states(
+    tolerance: Tolerance | None, columns: Mapping[str, AnyArray], rejected: BoolArray, material: BoolArray,
+    ratios: FloatArray, levels: FloatArray,
+) -> AnyArray:  # fmt: skip
+    """Return the state of every segment; ``ratios`` are the simultaneous intervals of observed/expected."""
+    state = np.where(columns["testable"], NOT_DETECTED, NOT_TESTABLE).astype(object)
+    state[rejected] = DETECTED if tolerance is None else MATERIAL
+    if tolerance is not None:
+        unsure = np.flatnonzero(rejected & ~material)
+        values = {name: columns[name][unsure] for name in ("expected", "ecce", "sigma")}
+        within = is_within_tolerance(tolerance, values, ratios[:, unsure], levels[unsure])
+        state[unsure] = np.where(within, WITHIN_TOLERANCE, POSSIBLE)
+    return state
+
+
+def certain_excess(columns: Mapping[str, AnyArray], remaining: FloatArray, levels: FloatArray) -> FloatArray:
+    """Return how many events of each problem are certainly in excess or missing, over the range of scores with the most.
+
+    Problems are sorted by it. It is the range of cumulative differences, times the share of its sigma that is ``remaining``
+    after the errors of stronger problems are removed, less the quantile of the range of noise at the ``levels``.
+    """
+    with np.errstate(invalid="ignore"):
+        share = np.where(np.isfinite(columns["sigma"]), np.minimum(remaining / columns["sigma"], 1.0), 1.0)
+    share = np.maximum(share - _noise_share(columns["sigma"], levels), 0.0)
+    return np.asarray(columns["weight"] * columns["ecce"] * share)
+
+
+def _noise_share(sigma: FloatArray, levels: FloatArray) -> FloatArray:
+    """Return the quantile of the range of noise at each level as a share of the observed range, ``sigma`` deviations."""
+    distinct, index = np.unique(levels, return_inverse=True)
+    quantiles = np.array([inference.range_quantile(float(level)) for level in distinct])[index]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(quantiles / sigma)
 
 
 def _variance_factor(tolerance: Tolerance, tally: Tally, variance: FloatArray, allowed: FloatArray) -> FloatArray:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 AMBIGUOUS = -1
 MAX_LISTED_LEVELS = 12  # of an error message
+SIZE_COLUMNS = ("ecce", "sigma", "weight")  # of `certain_excess`
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,9 @@ class Finding:
         Interval of ``ratio`` at the segment's share of alpha: with probability 1 - alpha or more, the intervals of all
         segments hold at once.
     state : str
-        "material" if the error certainly exceeds the tolerance, "within tolerance" if it is significant but may be smaller,
-        "no miscalibration found", or "not testable"; without a tolerance significant errors are "miscalibrated".
+        Of a significant error "material" if it certainly exceeds the tolerance, "within tolerance" if it certainly does
+        not, else "possibly material"; without a tolerance "miscalibrated". Else "no miscalibration found" or "not
+        testable". See `trueup.audits.materiality`.
     note : str
     curve : ReliabilityCurve or None
         Audits of files and clusters have those of the worst thousand segments, of single columns, and of all rows.
@@ -468,15 +470,20 @@ class Audit:
 
     @cached_property
     def problems(self) -> Problems:
-        """The distinct problems, material ones first, then by strength: findings that one of them explains are folded.
+        """The distinct problems: findings that one of them explains are folded, and so are those with the same rows.
 
-        Of segments that share more than 90% of the rows of either, one is listed.
+        They are sorted by state (material, possibly material, within tolerance), then by size: how many events are
+        certainly in excess or missing (`trueup.audits.materiality.certain_excess`). The first is called the largest.
         """
-        found = [
+        chosen = self._problem_ranks
+        ranks = np.array([rank for rank, _, _ in chosen], np.int64)
+        values = {name: self.columns[name][ranks] for name in SIZE_COLUMNS}
+        size = materiality.certain_excess(values, np.array([sigma for _, _, sigma in chosen]), self.levels[ranks])
+        severity = np.array([materiality.SEVERITY.index(state) for state in self.derived["state"][ranks]], np.int64)
+        return Problems(
             Problem(self.finding(rank), tuple(map(self.keys.name, folded)), sigma, rank)
-            for rank, folded, sigma in self._problem_ranks
-        ]
-        return Problems(sorted(found, key=lambda problem: problem.finding.state != materiality.MATERIAL))
+            for rank, folded, sigma in (chosen[at] for at in np.lexsort((-size, severity)))
+        )
 
     @property
     def _problem_ranks(self) -> tuple[ProblemRanks, ...]:
@@ -492,12 +499,9 @@ class Audit:
         """Columns of `to_frame` that are computed from others on first use."""
         bias, weight = self.columns["bias"], self.columns["weight"]
         low, high = adjusted_ratios(self.columns, self.sizes, self.levels, self.noise)
-        significant = (materiality.MATERIAL, materiality.WITHIN_TOLERANCE)
-        if self.settings.tolerance is None:
-            significant = (materiality.DETECTED, materiality.DETECTED)
         rejected = self.columns["p_adjusted"] <= self.settings.alpha
-        state = np.where(self.columns["testable"], materiality.NOT_DETECTED, materiality.NOT_TESTABLE).astype(object)
-        state[rejected] = np.where(self.is_material[rejected], *significant)
+        ratios, tolerance = np.array([low, high]), self.settings.tolerance
+        state = materiality.find_states(tolerance, self.columns, rejected, self.is_material, ratios, self.levels)
         return {
             "excess": bias * weight, "share": weight / weight[self.overall_rank],
             "ratio_low_adjusted": low, "ratio_high_adjusted": high,
@@ -546,14 +550,12 @@ class Audit:
 
     @property
     def state(self) -> str:
-        """The state of the audit, that of its worst segment: see `Finding`."""
-        if not self.tested:
-            return materiality.NOT_TESTABLE
-        if not self.miscalibrated:
-            return materiality.NOT_DETECTED
-        if self.settings.tolerance is None:
-            return materiality.DETECTED
-        return materiality.MATERIAL if self.is_material.any() else materiality.WITHIN_TOLERANCE
+        """The state of the audit, the most serious of its segments: see `Finding`."""
+        return str(min(set(self.derived["state"]), key=materiality.SEVERITY.index))
+
+    def count_state(self, state: str) -> int:
+        """Return the number of segments in a state, such as "material": see `Finding`."""
+        return int((self.derived["state"] == state).sum())
 
     @property
     def weighted(self) -> bool:

@@ -14,7 +14,7 @@ from trueup.metrics.reliability import error_ranges
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trueup._types import BoolArray
+    from trueup._types import BoolArray, FloatArray
     from trueup.audits.materiality import Tolerance
     from trueup.audits.result import Audit, Finding
     from trueup.metrics.reliability import ErrorRange
@@ -67,7 +67,7 @@ def describe_error(finding: Finding) -> str:
     """
     has_ratio = math.isfinite(finding.ratio) and finding.expected > 0
     mean = f"observed/expected {finding.ratio:.2f}" if has_ratio else f"observed minus expected {finding.bias:+.3g}"
-    if not _is_hidden_by_mean(finding):
+    if not is_hidden_by_mean(finding):
         return mean
     by_score = "" if describe_scores(finding) else f"errors varying with the score, ecce {number(finding.ecce, 2)}"
     if finding.ratio_low > 1 or finding.ratio_high < 1:
@@ -79,7 +79,7 @@ def _is_significant(finding: Finding) -> bool:
     return finding.state not in (materiality.NOT_DETECTED, materiality.NOT_TESTABLE)
 
 
-def _is_hidden_by_mean(finding: Finding) -> bool:
+def is_hidden_by_mean(finding: Finding) -> bool:
     """Return whether an error is significant, and errors at some scores are more than twice that of the mean."""
     return _is_significant(finding) and abs(finding.bias) < 0.5 * finding.ecce
 
@@ -92,7 +92,7 @@ def varying_ranges(finding: Finding) -> list[ErrorRange]:
     if finding.curve is None or not _is_significant(finding):
         return []
     ranges = error_ranges(finding.curve)
-    return ranges if len(ranges) > 1 or _is_hidden_by_mean(finding) else []
+    return ranges if len(ranges) > 1 or is_hidden_by_mean(finding) else []
 
 
 def describe_scores(finding: Finding) -> str:
@@ -118,12 +118,55 @@ def score_lines(findings: Iterable[Finding], known: str = "") -> list[str]:
     return [f"{shorten(name)}: {line}" for name, line in texts if line not in known]
 
 
-def certain_size(finding: Finding) -> float:
-    """Return how far observed / expected certainly is from 1, as a factor of at least 1, by its simultaneous interval."""
+def certain_size(finding: Finding, tolerance: Tolerance | None = None) -> float:
+    """Return how far observed / expected certainly is from 1, as a factor of at least 1, by its simultaneous interval.
+
+    With the ``tolerance`` it is 1 for an error that is material, but not by its mean.
+    """
     if not math.isfinite(finding.ratio) or finding.expected <= 0:
+        return 1.0
+    if tolerance is not None and is_material_by_range(finding, tolerance):
         return 1.0
     low, high = finding.ratio_low_adjusted, finding.ratio_high_adjusted
     return max(1.0, low if low > 1 else (1.0 / high if 0 < high < 1 else 1.0))
+
+
+def percent_off(ratio: float) -> str:
+    """Format how far observed/expected is from 1, as tolerances are stated: both 1.25 and 1/1.25 are "25%".
+
+    It is rounded towards 0, to two significant digits, so that an error of at least this size remains one.
+    """
+    if not 0 < ratio < math.inf:
+        return "-"
+    percent = 100 * (max(ratio, 1 / ratio) - 1)
+    if percent < 1e-4:
+        return "0%"
+    scale = 10.0 ** max(1 - math.floor(math.log10(percent)), 0)
+    return f"{math.floor(percent * scale + 1e-9) / scale:,.12g}%"
+
+
+def certain_ratios(audit: Audit) -> FloatArray:
+    """Return the end of the simultaneous interval of observed/expected that is closer to 1 of every segment.
+
+    It is 1 if the interval contains 1, or is not known.
+    """
+    low, high = audit.derived["ratio_low_adjusted"], audit.derived["ratio_high_adjusted"]
+    known = (audit.columns["expected"] > 0) & np.isfinite(audit.columns["ratio"])
+    with np.errstate(invalid="ignore"):
+        return np.select([known & (low > 1), known & (high < 1) & (high > 0)], [low, high], 1.0)
+
+
+def largest_certain_error(audit: Audit) -> tuple[str, str]:
+    """Return the largest certain error of the mean among all significant segments, such as "12%", and its segment.
+
+    Both are empty if the interval of every segment contains 1.
+    """
+    ratios = certain_ratios(audit)[: audit.rejected]
+    sizes = np.maximum(ratios, 1 / ratios)
+    if not (sizes > 1).any():
+        return "", ""
+    rank = int(np.argmax(sizes))
+    return percent_off(float(sizes[rank])), audit.keys.name(rank)
 
 
 def describe_problem(finding: Finding, tolerance: Tolerance | None = None) -> str:
@@ -131,17 +174,27 @@ def describe_problem(finding: Finding, tolerance: Tolerance | None = None) -> st
 
     If it is material by the range of cumulative differences, and not by its mean, the certain size is the ``tolerance``.
     """
-    size, limit, scores = certain_size(finding), "", describe_scores(finding)
+    limit, scores = describe_limit(finding, tolerance), describe_scores(finding)
     scores = f", with {scores}" if scores else ""
     if tolerance is not None and is_material_by_range(finding, tolerance):
-        size, limit = 1.0, f", at some scores certainly off by more than {tolerance}"
-    if _is_hidden_by_mean(finding) and size == 1:
+        limit = f"at some scores certainly off by more than {tolerance}"
+    limit = f", {limit}" if limit else ""
+    if is_hidden_by_mean(finding) and certain_size(finding, tolerance) == 1:
         return f"{describe_error(finding)}{limit} ({format_share(finding.share)} of rows){scores}"
-    if size > 1:
-        above = finding.ratio > 1
-        limit = f", certainly {'above' if above else 'below'} {(size if above else 1 / size):.2f}"
     excess = f"{format_excess(finding.excess)} in {format_share(finding.share)} of rows"
     return f"{describe_error(finding)}{limit} ({excess}){scores}"
+
+
+def describe_limit(finding: Finding, tolerance: Tolerance | None = None) -> str:
+    """State the `certain_size` of an error as a limit of observed / expected, rounded towards 1: "certainly above 1.31"."""
+    size = certain_size(finding, tolerance)
+    if size == 1:
+        return ""
+    above = finding.ratio > 1
+    decimals = max(2, -math.floor(math.log10(0.5 * (size - 1))))  # three for 1.008
+    scale = 10.0**decimals
+    limit = math.floor(scale * size + 1e-9) / scale if above else math.ceil(scale / size - 1e-9) / scale
+    return f"certainly {'above' if above else 'below'} {limit:.{decimals}f}"
 
 
 def is_material_by_range(finding: Finding, tolerance: Tolerance) -> bool:
@@ -188,16 +241,32 @@ def verdict(audit: Audit) -> str:
     problems, tolerance = audit.problems, audit.settings.tolerance
     distinct = f"{len(problems):,} distinct problem{'' if len(problems) == 1 else 's'}"
     worst = problems[0].finding
-    largest = f"largest {shorten(worst.segment, 200)}: {describe_problem(worst, tolerance)}"
+    largest = f"{largest_name(audit)} {shorten(worst.segment, 200)}: {describe_problem(worst, tolerance)}"
     if tolerance is None:
-        count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, {distinct}"
-        return f"{materiality.DETECTED}: {count}; {largest}{ending}"
+        count = f"{audit.rejected:,} of {audit.tested:,} segments {at}"
+        size, _ = largest_certain_error(audit)
+        count += f",{' some' if audit.rejected > 1 else ''} by {size} or more" if size else ""
+        return f"{materiality.DETECTED}: {count}; {distinct}; {largest}{ending}"
+    return f"{audit.state}: {', '.join(_count_states(audit, at))}; {distinct}; {largest}{ending}"
+
+
+def largest_name(audit: Audit) -> str:
+    """Return what the first of `Audit.problems` is called: "largest problem"; with the state if there are several."""
+    states = {problem.finding.state for problem in audit.problems}
+    return f"largest {audit.state} problem" if len(states) > 1 else "largest problem"
+
+
+def _count_states(audit: Audit, at: str) -> list[str]:
+    """Return how many segments are in each state, given a tolerance: "3 of 90 segments certainly beyond 10%", ..."""
+    tolerance, tested = audit.settings.tolerance, f"of {audit.tested:,} segments"
     if audit.state == materiality.WITHIN_TOLERANCE:
-        count = f"{audit.rejected:,} of {audit.tested:,} segments {at}, {distinct}, none certainly beyond {tolerance}"
-        return f"miscalibrated {materiality.WITHIN_TOLERANCE}: {count}; {largest}{ending}"
-    material = int(audit.is_material.sum())
-    count = f"{material:,} of {audit.tested:,} segments beyond {tolerance} {at}, {audit.rejected - material:,} within"
-    return f"{materiality.MATERIAL}: {count}, {distinct}; {largest}{ending}"
+        which = "the mean of each" if audit.rejected > 1 else "its mean"
+        return [f"{audit.rejected:,} {tested} miscalibrated {at}", f"{which} certainly within {tolerance}"]
+    counts = [f"{audit.count_state(materiality.MATERIAL):,} {tested} certainly beyond {tolerance} {at}"]
+    if audit.state == materiality.POSSIBLE:
+        counts = [f"{audit.rejected:,} {tested} miscalibrated {at}", f"none certainly beyond {tolerance}"]
+    others = (materiality.POSSIBLE, "possibly"), (materiality.WITHIN_TOLERANCE, "within")
+    return counts + [f"{count:,} {word}" for state, word in others if (count := audit.count_state(state))]
 
 
 def min_tested_rows(audit: Audit) -> int:

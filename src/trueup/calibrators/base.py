@@ -16,9 +16,10 @@ from sklearn.utils.metaestimators import available_if
 
 from trueup._validate import check_choice
 from trueup.calibrators import stopping
-from trueup.calibrators.explain import Explanation, RowExplanation, find_corrections, report_excluded
+from trueup.calibrators.explain import Explanation, find_corrections, report_excluded, summarise_changes
 from trueup.calibrators.model import FitRecord, Map, Model
-from trueup.calibrators.stopping import CrossValidation, HeldOut, History, Holdout, Split, Stopping, Validation, task_loss
+from trueup.calibrators.scoring import RuleScore, refuse_score, score_name
+from trueup.calibrators.stopping import CrossValidation, HeldOut, Holdout, Split, Stopping, Validation, task_loss
 from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
 from trueup.data.clusters import warn_of_shared_features
 from trueup.data.columns import as_tuple, engine_of
@@ -30,10 +31,12 @@ from trueup.errors import ArgumentError, ColumnError, NotFittedError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from trueup._types import AnyArray, FloatArray
+    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup.calibrators.history import History
     from trueup.calibrators.model import OnError
+    from trueup.calibrators.row_explanation import RowExplanation
     from trueup.data.table import Schema, Table
 
 
@@ -47,6 +50,7 @@ class FitResult(NamedTuple):
     history: History
     after: FloatArray | None = None  # corrected scores of the training rows, if they are known already
     held_out: HeldOut | None = None  # with out-of-sample scores
+    importances: FloatArray | None = None  # share of each feature, then of each prediction, in the gain of all splits
     on_success: Callable[[], None] | None = None  # called once the Model exists
 
 
@@ -58,6 +62,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     """
 
     needs_outcome: ClassVar[bool] = True  # whether `fit` raises without an outcome
+    uses_score: ClassVar[bool] = False  # whether it evaluates the score of a stopping rule
+    score_refusal: ClassVar[str] = "its search minimises its own loss"
     prediction: Any
     task: str
     classes: Any
@@ -144,7 +150,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         fitted, after = result.map, result.after
         if after is None and fitted.changes:
             after = fitted.apply_table(table, Workers(self.threads))
-        explanation = Explanation((), len(table), 0.0, 0.0) if after is None else self._explain_change(table, fitted, after)
+        if after is None:
+            explanation = summarise_changes(table, table.prediction, table.prediction)
+        else:
+            explanation = self._explain_change(table, fitted, after)
         if table.excluded and table.outcome is not None:
             before = self._base_scores(table, fitted)
             reported = report_excluded(table, before, before if after is None else after)
@@ -159,7 +168,13 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         self.held_out_rows_ = None if held is None else held.input_rows(table)
         self.held_out_before_ = None if held is None else held.before
         self.held_out_cluster_ = None if held is None else held.cluster
-        self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
+        names = [*(feature.name for feature in table.schema.features), *table.schema.prediction]
+        self.n_features_in_ = len(names)
+        self.feature_names_in_ = np.array(names, object)
+        if result.importances is not None:
+            self.feature_importances_ = result.importances
+        elif hasattr(self, "feature_importances_"):  # of a fit before
+            del self.feature_importances_
 
     def _check_engine(self, X: Any) -> str | None:
         """Return what holds X: "scan", "spark", "dask", or None for memory; raise if this calibrator does not take it."""
@@ -233,6 +248,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = self.needs_outcome
         return tags
 
+    def staged_predict(self, X: Any) -> Iterator[FloatArray]:
+        """Yield the predictions of a frame after 0, 1, 2, ... rounds, from the scores before the correction on."""
+        return self._fitted().staged_predict(X)
+
     def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
         """Return the corrected prediction of one ``row``, column names to values; an absent feature counts as missing.
 
@@ -240,9 +259,13 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """
         return self._fitted().predict_one(row)
 
-    def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
-        """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score."""
-        return self._fitted().explain(row)
+    def explain(self, row: Mapping[str, Any] | None = None, *, details: bool = False) -> Explanation | RowExplanation:
+        """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score.
+
+        For a row these are the effects of its features on the prediction, the five largest and the sum of the rest; with
+        ``details`` every condition that it meets. See `trueup.Model.explain`.
+        """
+        return self._fitted().explain(row, details=details)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return minus the mean log loss (squared error for real outcomes) of corrected predictions: larger is better.
@@ -322,6 +345,12 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
                 hint="write it as stopping=tu.CrossValidation(5)",
                 parameter="stopping",
             )
+        if not self.uses_score:
+            refuse_score(self.stopping, type(self).__name__, self.score_refusal)
+
+    def _rule_score(self, table: Table, rows: IntArray) -> RuleScore | None:
+        """Return the score of the stopping rule on held-out rows, None if it has none."""
+        return RuleScore.of(self.stopping, table, rows, int(self.random_state))
 
     @abstractmethod
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
@@ -366,7 +395,10 @@ class SegmentCalibrator(FeatureCalibrator):
 def _to_json(value: Any) -> Any:
     """Return the value of a parameter as JSON; an object without a JSON form becomes a text."""
     if isinstance(value, Validation):
-        return {"Validation": {"patience": value.patience}}
+        return {"Validation": {"patience": value.patience} | ({"score": score_name(value.score)} if value.score else {})}
+    if isinstance(value, (Holdout, CrossValidation)):
+        fields = {name: own for name, own in vars(value).items() if name != "score"}
+        return {type(value).__name__: fields | ({} if value.score is None else {"score": score_name(value.score)})}
     if is_dataclass(value) and not isinstance(value, (type, Calibrator)):
         return {type(value).__name__: asdict(value)}
     if isinstance(value, np.generic):

@@ -189,7 +189,7 @@ def explain_choice(
         others = [candidate for candidate in candidates if candidate.gain_error > 0]
         detectable = min(others, key=lambda other: other.loss).gain_error if others else 0.0
         limit = f": a gain below about {detectable:.2g} cannot be detected" if detectable else ""
-        first = f"no correction is needed: no method lowers the {measure} ({before:.6g}) significantly"
+        first = f"no correction: no method lowers the {measure} ({before:.6g}) significantly"
         return first, f"on {rows:,} held-out rows{limit}", _describe_audit(base_segments)
     shrunken = stopping.shrink_gain(chosen.gain, chosen.gain_error, CHOICE_ERRORS)
     gain = f"a gain of {chosen.gain:.3g} ({shrunken:.3g} shrunken)"

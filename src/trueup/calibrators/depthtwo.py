@@ -10,10 +10,11 @@ import numpy as np
 from trueup._validate import MAX_INTEGER, check_integer, check_number
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
+from trueup.calibrators.history import History
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.mcgrad.estimator import check_growth
-from trueup.calibrators.mcgrad.grower import CascadeGrower
-from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, paired_gain
+from trueup.calibrators.mcgrad.grower import CascadeGrower, gain_shares
+from trueup.calibrators.stopping import CrossValidation, choose_rounds, paired_gain
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
@@ -345,7 +346,9 @@ class DepthTwo(SegmentCalibrator):
         by_rate = sorted(search, key=lambda fit: -fit.rate)
         trials = tuple(RateTrial(fit.rate, fit.grower.rounds[0].trees, fit.loss) for fit in by_rate)
         self.sweep_, self.saturation_ = Sweep(trials, best.rate), saturation
-        return FitResult(cascade, history, held_out=None if fixed else stopping.collect_held_out(rows, evaluated, scores))
+        held_out = None if fixed else stopping.collect_held_out(rows, evaluated, scores)
+        importances = gain_shares(kept, len(rows.schema.features) + 1)
+        return FitResult(cascade, history, held_out=held_out, importances=importances)
 
     def _search_rates(self, grower: CascadeGrower) -> list[_RateFit]:
         """Fit trees at two learning rates, then at others towards the better one; return a fit per rate, the best first."""

@@ -1,43 +1,36 @@
-"""Explanations: the segments that a model corrected, and the contributions to the change of one prediction."""
+"""Explanations of models: the segments whose scores a correction raised or lowered, and by how much."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.stopping import apply_link
+from trueup.calibrators.row_explanation import align, change_format
 from trueup.data.bins import segment_column
-from trueup.data.columns import format_number, frame_like
+from trueup.data.columns import frame_like
 from trueup.kernels.sorting import digitize, order_statistics
-from trueup.kernels.trees import Forest, expit
-from trueup.metrics.result import Result, html_table
+from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from trueup._types import FloatArray, Int32Array, IntArray
-    from trueup.data.table import Feature, Schema, Table
-
-    BoundFormat = Callable[[float], tuple[float, str]]
+    from trueup.data.table import Table
+    from trueup.kernels.trees import Forest
 
 MAX_SETS = 40  # sets of features that are searched, the most important first
 MAX_SEARCH_ROWS = 20_000  # a sample in which corrections are searched; their figures are of all rows
 MAX_CORRECTIONS = 20
 MAX_SEGMENT_WIDTH = 48  # characters of a segment in __repr__
 BANDS = 5  # of the base score
+UNUSED = "columns that the correction does not use"
 MIN_ROWS = 30
 MIN_SHARE = 0.01  # of all squared changes, that a correction must explain
 COMPLEXITY_FACTOR = 0.8  # the gain of a segment counts for this much less per condition
-
-ROUNDING = "rounding to the grid"
-CLIPPED = "clipping to {:g} and {:g}"
-MAX_CLASSES = 3  # classes that one line names
-ZERO_THRESHOLD = 1e-30  # LightGBM separates 0 by a threshold of 1e-35
 
 
 @dataclass(frozen=True)
@@ -53,10 +46,18 @@ class Correction:
     after: float
     observed: float  # mean outcome; for several classes, the share of the class
 
+    @property
+    def change(self) -> float:
+        """Return by how much the mean score was raised (above 0) or lowered (below 0)."""
+        return self.after - self.before
+
 
 @dataclass(frozen=True)
 class Explanation:
-    """The corrections on the training rows, sorted by rows times the change of the mean score, largest first."""
+    """The corrections on the training rows, sorted by rows times the change of the mean score, largest first.
+
+    `raised` and `lowered` tell them apart. Printed changes of probabilities are in points, hundredths of a probability.
+    """
 
     corrections: tuple[Correction, ...]
     rows: int  # the training rows; or a random sample of 100,000 of them, if they need not fit in memory
@@ -64,149 +65,112 @@ class Explanation:
     explained_share: float  # of the squared changes, by the listed segments
     note: str = ""  # one sentence, of corrections that are not learned from segments: what was assumed or estimated
     excluded: tuple[Correction, ...] = ()  # levels of excluded columns, which the correction does not use
+    unit: str = "points"  # in which changes are printed; or "change", of a real prediction
+    rows_raised: int = 0  # scores that were raised, and by how much on average; of several classes, all their scores
+    mean_raise: float = 0.0
+    rows_lowered: int = 0
+    mean_lowering: float = 0.0  # above 0
+
+    @property
+    def raised(self) -> tuple[Correction, ...]:
+        """Return the corrections that raise the mean score of their segment, the largest first."""
+        return tuple(correction for correction in self.corrections if correction.change > 0)
+
+    @property
+    def lowered(self) -> tuple[Correction, ...]:
+        """Return the corrections that do not raise it, the largest first."""
+        return tuple(correction for correction in self.corrections if not correction.change > 0)
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per correction, as a frame of the library of ``like``; a dict of arrays without it."""
-        names = ("low", "high", "rows", "share", "before", "after", "observed")
+        names = ("change", "low", "high", "rows", "share", "before", "after", "observed")
         segments = np.array([correction.segment for correction in self.corrections], object)
         columns = {name: np.array([getattr(correction, name) for correction in self.corrections]) for name in names}
         return frame_like({"segment": segments, **columns}, like)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields as plain data, under the names that model files have for them."""
-        corrections = [asdict(correction) for correction in self.corrections]
-        data = {"corrections": corrections, "rows": self.rows, "moved": self.mean_change, "accounted": self.explained_share}
-        if self.note:
-            data["note"] = self.note
-        if self.excluded:
-            data["excluded"] = [asdict(level) for level in self.excluded]
-        return data
+        """Return all fields, and the change of each segment, as plain data under the names that model files have."""
+        data = {name: value for name, value in vars(self).items() if name not in ("mean_change", "explained_share")}
+        data |= {"moved": self.mean_change, "accounted": self.explained_share}
+        for name in ("corrections", "excluded"):
+            data[name] = [asdict(item) | {"change": item.change} for item in getattr(self, name)]
+        return {name: value for name, value in data.items() if value or name not in ("note", "excluded")}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
-        """Restore an explanation from what `to_dict` returned."""
+    def from_dict(cls, data: Mapping[str, Any], unit: str = "points") -> Explanation:
+        """Restore an explanation from what `to_dict` returned; ``unit`` is that of files that state none."""
         names = {"moved": "mean_change", "accounted": "explained_share"}
-        fields = {names.get(name, name): value for name, value in data.items()}
+        fields = {"unit": unit} | {names.get(name, name): value for name, value in data.items()}
         for name in ("corrections", "excluded"):
-            fields[name] = tuple(Correction(**item) for item in data.get(name, ()))
+            items = [{key: value for key, value in item.items() if key != "change"} for item in data.get(name, ())]
+            fields[name] = tuple(Correction(**item) for item in items)
         return cls(**fields)
 
+    def headline(self) -> str:
+        """Return how many scores were raised and lowered, and by how much on average, as a sentence."""
+        if not self.corrections and not self.mean_change:
+            return "nothing was corrected"
+        unit = " points" if self.unit == "points" else ""
+        means = (self.mean_raise, self.mean_lowering) if self.rows_raised or self.rows_lowered else (self.mean_change,)
+        write = change_format(means, self.unit)
+        texts = [f"{write(mean)[1:]}{unit}" for mean in means]
+        if len(texts) == 1:  # a file of an earlier version
+            return f"scores changed by {texts[0]} on average over {self.rows:,} rows"
+        return (
+            f"{self.rows_raised:,} scores raised by {texts[0]} on average, {self.rows_lowered:,} lowered by {texts[1]} "
+            f"({self.rows:,} rows)"
+        )
+
+    def blocks(self, count: int = MAX_CORRECTIONS) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+        """Return the ``count`` largest corrections as tables: title, headings and rows; those raised first, then lowered.
+
+        Levels of columns that the correction does not use follow as a table of their own.
+        """
+        chosen = self.corrections[:count]
+        raised = [item for item in chosen if item.change > 0]
+        lowered = [item for item in chosen if not item.change > 0]
+        write = change_format([item.change for item in (*chosen, *self.excluded[:count])], self.unit)
+        named = {"scores raised": raised, "scores lowered": lowered, UNUSED: list(self.excluded[:count])}
+        heads = ("segment", self.unit, "scores", "rows", "before", "after", "observed")
+        return [
+            (
+                title,
+                heads,
+                [
+                    (item.segment, write(item.change), f"{item.low:.4g} to {item.high:.4g}", f"{item.rows:,}",
+                     f"{item.before:.4g}", f"{item.after:.4g}", f"{item.observed:.4g}")
+                    for item in items
+                ],
+            )
+            for title, items in named.items()
+            if items
+        ]  # fmt: skip
+
     def __repr__(self) -> str:
-        lines = ["Explanation: nothing was corrected"]
-        if self.corrections or self.mean_change:
-            lines = [f"Explanation: scores changed by {self.mean_change:.3g} on average over {self.rows:,} rows"]
+        lines = [f"Explanation: {self.headline()}"]
         if self.note:
             lines.append(f"  {self.note}")
-        lines += _segment_lines(self.corrections)
-        if self.excluded:
-            lines += ["Columns that the correction does not use:", *_segment_lines(self.excluded)]
+        blocks = self.blocks()
+        # All tables share the widths of their columns.
+        tables = [(shorten(name, MAX_SEGMENT_WIDTH), *cells) for _, _, rows in blocks for name, *cells in rows]
+        aligned = iter(align(blocks[0][1], tables) if blocks else [])
+        headings = next(aligned, "")
+        for title, _, rows in blocks:
+            lines += [f"{title}:", headings, *itertools.islice(aligned, len(rows))]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        heads = ("segment", "score", "rows", "before", "after", "observed")
-        rows = [
-            (
-                c.segment,
-                f"{c.low:.4g} to {c.high:.4g}",
-                f"{c.rows:,}",
-                f"{c.before:.4g}",
-                f"{c.after:.4g}",
-                f"{c.observed:.4g}",
-            )
-            for c in (*self.corrections, *self.excluded)
-        ]
-        title = repr(self).partition("\n")[0]
-        return html_table(f"{title}; {self.note}" if self.note else title, heads, rows)
-
-
-def _segment_lines(corrections: Sequence[Correction]) -> list[str]:
-    """Return a table of segments as lines of text: a head, and a line per segment; nothing if there are none."""
-    if not corrections:
-        return []
-    width = min(max(len(correction.segment) for correction in corrections), MAX_SEGMENT_WIDTH)
-    lines = [f"  {'segment':<{width}}  {'score':^15}  {'rows':>9}  before   after    observed"]
-    for c in corrections:
-        band = f"{c.low:.4g} to {c.high:.4g}"
-        means = f"{c.before:<7.4g}  {c.after:<7.4g}  {c.observed:.4g}"
-        lines.append(f"  {shorten(c.segment, width):<{width}}  {band:^15}  {c.rows:>9,}  {means}")
-    return lines
+        title = f"Explanation: {self.headline()}"
+        title += f"; {self.note}" if self.note else ""
+        blocks = self.blocks()
+        if not blocks:
+            return html_table(title, ("segment",), [])
+        return html_table(title, (), []) + "".join(html_table(*block) for block in blocks)
 
 
 def shorten(text: str, width: int) -> str:
     """Cut a text to a width, with an ellipsis."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-@dataclass(frozen=True)
-class Contribution(Result):
-    """What one set of conditions added to the logit of a prediction, or to the prediction itself."""
-
-    condition: str  # "country=BR & 0.1 < prediction <= 0.3", or the rescaling
-    change: float  # of the logit or of the prediction, by the scale of the explanation
-    output: str = ""  # the class that it was added to; empty for a single prediction
-
-
-@dataclass(frozen=True)
-class RowExplanation(Result):
-    """The change of one prediction; the contributions to each class add up to its ``change``, on the given ``scale``."""
-
-    before: float | tuple[float, ...]  # the prediction; one per class
-    after: float | tuple[float, ...]
-    change: float | tuple[float, ...]  # on the scale on which contributions add up
-    contributions: tuple[Contribution, ...]  # largest first; patches and rounds in their order
-    scale: str = "logit"  # with 1e-6 and 1 - 1e-6 for exact 0 and 1; or "prediction"
-
-    def to_frame(self, like: Any = None) -> Any:
-        """Return one row per contribution, as a frame of the library of ``like``; a dict of arrays without it."""
-        columns = {
-            name: np.array([getattr(term, name) for term in self.contributions], object) for name in ("condition", "output")
-        }
-        return frame_like({**columns, "change": np.array([term.change for term in self.contributions])}, like)
-
-    def lines(self) -> list[tuple[str, str, str]]:
-        """Return (condition, classes, change) per contribution, as texts; classes with equal changes share a line."""
-        classes: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for term in self.contributions:
-            classes[term.condition, f"{term.change:+.4f}"].append(term.output)
-        lines = []
-        for (condition, change), names in classes.items():
-            more = f" and {len(names) - MAX_CLASSES:,} more" if len(names) > MAX_CLASSES else ""
-            lines.append((condition, ", ".join(names[:MAX_CLASSES]) + more, change))
-        return lines
-
-    def __repr__(self) -> str:
-        if isinstance(self.before, tuple) and isinstance(self.after, tuple):
-            before, after = (", ".join(f"{value:.4g}" for value in values) for values in (self.before, self.after))
-            header = f"({before}) -> ({after})"
-        else:
-            header = f"{self.before:.6g} -> {self.after:.6g} (change of the {self.scale} {self.change:+.4f})"
-        lines = [f"  {change}  {names + ': ' if names else ''}{condition}" for condition, names, change in self.lines()]
-        return "\n".join([header, *lines])
-
-    def _repr_html_(self) -> str:
-        return html_table(repr(self).partition("\n")[0], ("contribution", "class", "change"), self.lines())
-
-
-def explain_change(
-    link: str,
-    before: Sequence[float],
-    after: Sequence[float] | FloatArray,
-    contributions: Sequence[Contribution],
-    change: Sequence[float] | None = None,
-    *,
-    in_order: bool = False,
-) -> RowExplanation:
-    """Explain the change from ``before`` to ``after``; contributions are sorted by size unless they are ``in_order``."""
-    if change is None:
-        start, end = (apply_link(np.array([values], np.float64), link)[0] for values in (before, after))
-        change = (end - start).tolist()
-    if not in_order:
-        contributions = sorted(contributions, key=lambda term: (-abs(term.change), term.output, term.condition))
-    scale = "prediction" if link == "identity" else "logit"
-    old, new = [float(value) for value in before], [float(value) for value in after]
-    if len(new) == 1:
-        return RowExplanation(old[0], new[0], float(change[0]), tuple(contributions), scale)
-    return RowExplanation(tuple(old), tuple(new), tuple(map(float, change)), tuple(contributions), scale)
 
 
 def find_corrections(
@@ -216,16 +180,31 @@ def find_corrections(
     targets = _targets(table, before, after)
     pursuit = _MatchingPursuit(table, [(), *tested[:MAX_SETS]], seed)
     corrections: list[tuple[Correction, float]] = []
-    total = mean_change = 0.0
+    total = 0.0
     for label, p, q, y in targets:
         listed, squares = pursuit.run(label, p, q, y)
         corrections += listed
         total += squares
-        mean_change += float(np.average(np.abs(q - p), weights=table.weight)) / len(targets)
     corrections.sort(key=lambda item: (-item[0].share * abs(item[0].after - item[0].before), item[0].segment, item[0].low))
     corrections = corrections[:MAX_CORRECTIONS]
     explained = sum(gain for _, gain in corrections) / total if total > 0 else 0.0
-    return Explanation(tuple(correction for correction, _ in corrections), len(table), mean_change, explained)
+    found = tuple(correction for correction, _ in corrections)
+    return replace(summarise_changes(table, before, after), corrections=found, explained_share=explained)
+
+
+def summarise_changes(table: Table, before: FloatArray, after: FloatArray) -> Explanation:
+    """Return an explanation without segments: how many scores were raised and lowered, and by how much on average."""
+    change, w = after - before, np.ones(len(table)) if table.weight is None else table.weight
+    weights = w if change.ndim == 1 else np.repeat(w[:, None], change.shape[1], axis=1)
+    raised, lowered = change > 0, change < 0
+    means = [
+        float(np.average(np.abs(change[own]), weights=weights[own])) if own.any() else 0.0 for own in (raised, lowered)
+    ]
+    return Explanation(
+        (), len(table), float(np.average(np.abs(change), weights=weights)), 0.0,
+        unit="change" if table.schema.task == "regression" else "points",
+        rows_raised=int(raised.sum()), mean_raise=means[0], rows_lowered=int(lowered.sum()), mean_lowering=means[1],
+    )  # fmt: skip
 
 
 def _targets(table: Table, before: FloatArray, after: FloatArray) -> list[tuple[str, FloatArray, FloatArray, FloatArray]]:
@@ -353,119 +332,3 @@ def tested_together(forests: Sequence[Forest], features: int) -> list[tuple[int,
             longer = path if feature[node] >= features else path | {feature[node]}
             stack += [(left[node], longer), (right[node], longer)]
     return [names for names, _ in sorted(size.items(), key=lambda item: (-item[1], item[0]))]
-
-
-class ConditionSum:
-    """Sums of leaf values of trees that test the same features, per output; intervals of these features per cascade."""
-
-    def __init__(self) -> None:
-        self.bounds: dict[tuple[int, int], tuple[float, float]] = {}
-        self.sums: dict[int, float] = defaultdict(float)
-
-    def narrow(self, path: Sequence[tuple[int, float, float]], cascade: int = 0) -> None:
-        """Intersect the intervals of the model ``cascade`` (an index) with those of ``path``, (feature, low, high) each."""
-        for feature, low, high in path:
-            before = self.bounds.get((feature, cascade), (-np.inf, np.inf))
-            self.bounds[feature, cascade] = (max(before[0], low), min(before[1], high))
-
-    def interval(self, feature: int, *, own: bool = False) -> tuple[float, float]:
-        """Return the intersection of a feature's intervals over all cascades; the union if each tests its ``own`` score."""
-        intervals = [bounds for (tested, _), bounds in self.bounds.items() if tested == feature]
-        lows, highs = zip(*intervals, strict=True)
-        return (min(lows), max(highs)) if own else (max(lows), min(highs))
-
-    def describe(
-        self, schema: Schema, row: Sequence[float], names: Sequence[int], link: str = "", number: int = 0, scores: Any = ()
-    ) -> str:
-        """Return the conditions a row meets, as text: on features ``names``, or its ``scores`` after round ``number``."""
-        texts = []
-        for place in names:
-            output = place - len(row)
-            if output < 0:
-                texts.append(_feature_text(schema.features[place], row[place], self.interval(place)))
-            else:
-                interval, score = self.interval(place, own=number > 0), float(scores[output])
-                texts.append(_score_text(schema.prediction[output], interval, score, link, number))
-        return " & ".join(texts)
-
-
-def explain_rounds(before: Sequence[float], scores: Sequence[float]) -> RowExplanation:
-    """Explain a score by round; ``scores`` are those after 0, 1, ... rounds, ``before`` is the prediction or empty."""
-    start = float(before[0]) if before else scores[0]
-    contributions = [Contribution(f"round {at}", scores[at] - scores[at - 1]) for at in range(1, len(scores))]
-    if scores[0] != start:
-        contributions.append(Contribution(ROUNDING, scores[0] - start))
-    kept = [term for term in contributions if term.change]
-    return explain_change("identity", [start], [scores[-1]], kept, in_order=True)
-
-
-def follow_tree(forest: Forest, node: int, row: Sequence[float]) -> tuple[list[tuple[int, float, float]], float]:
-    """Follow a row down the tree with root ``node``; return (feature, low, high) per branch taken, and the leaf value."""
-    path = []
-    while node >= 0:
-        feature, start, low, high = int(forest.feature[node]), int(forest.words_at[node]), -np.inf, np.inf
-        value, threshold = row[feature], float(forest.threshold[node])
-        if start >= 0:
-            code = int(value) + 1 if value >= 0 else 0
-            word = code >> 5
-            left = word < forest.words_in[node] and (int(forest.words[start + word]) >> (code & 31)) & 1 == 1
-        elif np.isnan(value):
-            left = bool(forest.missing_left[node])
-        else:
-            left = value <= threshold
-            low, high = (low, threshold) if left else (threshold, high)
-        path.append((feature, low, high))
-        node = int(forest.left[node] if left else forest.right[node])
-    return path, float(forest.value[~node])
-
-
-def _feature_text(feature: Feature, value: float, bounds: tuple[float, float]) -> str:
-    """Return the condition that the ``value`` of a feature meets, as "country=BR", or as "age <= 30" by ``bounds``."""
-    if feature.kind == "categorical" and 0 <= value < len(feature.levels):
-        return f"{feature.name}={feature.levels[int(value)]}"
-    if feature.kind == "categorical" or np.isnan(value):
-        return f"{feature.name} is missing"
-    return interval_text(feature.name, *bounds, value, DATES if feature.kind == "date" else NUMBERS)
-
-
-def _score_text(name: str, bounds: tuple[float, float], value: float, link: str, number: int) -> str:
-    """Return the condition on the score after round ``number`` (0: prediction); ``bounds`` are on the scale of ``link``."""
-    after = f" after round {number}" if number else ""
-    if number and link == "softmax":
-        return interval_text(f"log score of {name}{after}", *bounds, value, SCORES)  # normalised only at the end
-    inverse: dict[str, Callable[[float], float]] = {"identity": float, "logit": expit, "softmax": np.exp}
-    low, high = (float(inverse[link](bound)) if np.isfinite(bound) else bound for bound in bounds)
-    return interval_text(name + after, low, high, expit(value) if number and link == "logit" else value, SCORES)
-
-
-def _write_number(bound: float, digits: int) -> tuple[float, str]:
-    short = 0.0 if abs(bound) < ZERO_THRESHOLD else float(f"{bound:.{digits}g}")
-    return short, format_number(short)
-
-
-def _write_date(bound: float, unit: str, per_day: int) -> tuple[float, str]:
-    if abs(bound) > 1e6:
-        return bound, f"day {format_number(bound)}"  # beyond the calendar
-    count = int(np.floor(bound * per_day))
-    return count / per_day, str(np.array(count).astype(f"datetime64[{unit}]"))
-
-
-SCORES = tuple(partial(_write_number, digits=digits) for digits in (4, 6, 9, 17))
-NUMBERS = SCORES[1:]
-DATES = tuple(
-    partial(_write_date, unit=unit, per_day=count) for unit, count in (("D", 1), ("s", 86_400), ("us", 86_400 * 10**6))
-)
-
-
-def interval_text(name: str, low: float, high: float, value: float, formats: Sequence[BoundFormat]) -> str:
-    """Return a condition on a number, as "18 < age <= 30.5", with as few digits as keep it true for the value."""
-    if not low < value <= high:
-        return name  # folds test scores of their own, and their mean may be outside
-    below = above = ""
-    for write in formats:
-        (least, below), (most, above) = (write(x) if np.isfinite(x) else (x, "") for x in (low, high))
-        if least < value <= most:
-            break
-    if low == -np.inf:
-        return f"{name} <= {above}" if high < np.inf else name
-    return f"{name} > {below}" if high == np.inf else f"{below} < {name} <= {above}"

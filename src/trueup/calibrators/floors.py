@@ -1,9 +1,9 @@
 """Floors of probabilities before logarithms: 0 and 1 have no logit.
 
-A floor is a pair: the distance that probabilities keep from 0, and the distance they keep from 1. Probabilities that
-contain no exact 0 (or 1) are not changed, however small they are. The floor of exact zeros is the smallest positive score
-of the training rows, at most 1e-6: the 0 of a forest, a share of its trees, is not as certain as the 0 of a softmax that
-underflows.
+A floor is a pair: the distance that probabilities keep from 0, and the distance they keep from 1. Without exact zeros (or
+ones) it is the precision of numbers near 1, 2.2e-16; near 0 it is 1e-300 for several classes. The floor of exact zeros is
+the smallest positive score of the training rows, at most 1e-6: the 0 of a forest, a share of its trees, is not as certain
+as the 0 of a softmax that underflows.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 
 from trueup._validate import check_choice, check_integer
-from trueup.calibrators.explain import Explanation, RowExplanation, explain_change
 from trueup.calibrators.floors import EPS, OLD_FLOORS, TINY, Floors
-from trueup.calibrators.stopping import History, task_loss
+from trueup.calibrators.row_explanation import EffectSums, RowExplanation, explain_change
+from trueup.calibrators.stopping import task_loss
 from trueup.data.columns import encoder, engine_of, find_similar_name
 from trueup.data.frame import read_like
 from trueup.data.values import LOGIT_HINT, LOGIT_SETTING, MAX_VALUE, SUM_TOLERANCE, to_probabilities
@@ -29,6 +29,8 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, UInt64Array
     from trueup.calibrators.evidence import HeldOutEvidence
+    from trueup.calibrators.explain import Explanation
+    from trueup.calibrators.history import History
     from trueup.data.table import Schema, Table, Task
     from trueup.metrics.inputs import Scored
 
@@ -60,6 +62,12 @@ class Map(ABC):
 
         The score of a row is bitwise independent of the other rows; the arguments are not modified.
         """
+
+    def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:
+        """Yield the predictions of all rows after 0, 1, 2, ... rounds; the last are those of `apply`."""
+        yield prediction.copy()
+        if self.changes:
+            yield self.apply(columns, prediction)
 
     def apply_table(self, table: Table, workers: Workers | None = None) -> FloatArray:
         """Return the corrected predictions of the rows of a table."""
@@ -109,9 +117,9 @@ class UnchangedMap(Map):
         """Return the text for `Info`: the map leaves every score unchanged."""
         return "leaves every score unchanged"
 
-    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Return an explanation without contributions: the prediction does not change."""
-        return explain_change(task_loss(schema.task).link, prediction, prediction, ())
+        return explain_change(task_loss(schema.task).link, prediction, prediction, (), EffectSums(schema, row, prediction))
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return an empty manifest entry and no arrays."""
@@ -154,6 +162,7 @@ def check_fields(*records: Any) -> None:
             value = getattr(record, item.name)
             valid = {"str": isinstance(value, str), "bool": isinstance(value, bool), "float": are_finite(value)}
             valid["int"] = valid["float"] and is_integer(value)
+            valid["float | None"] = value is None or valid["float"]
             require(valid.get(str(item.type), True), f"{item.name} of its {type(record).__name__} is invalid")
 
 
@@ -328,6 +337,29 @@ class Model:
             )
         return scores
 
+    def staged_predict(self, data: Any) -> Iterator[FloatArray]:
+        """Yield the predictions of a frame in memory after 0, 1, 2, ... rounds (or patches), as `predict` returns them.
+
+        The first are the scores before the correction, the last those of `predict`. A method without rounds, such as a
+        curve, has one.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> loans = tu.simulate.lending(10_000, seed=0)
+        >>> fix = tu.MCGrad("prediction", ["region", "age"]).fit(loans, loans["outcome"])
+        >>> losses = [tu.metrics.log_loss(loans["outcome"], p) for p in fix.staged_predict(loans)]
+        >>> len(losses) == fix.history_.chosen + 1, losses[-1] < losses[0]
+        (True, True)
+        """
+        if engine_of(data) is not None:
+            raise ArgumentError(
+                f"staged_predict takes rows in memory; got a {type(data).__module__}.{type(data).__qualname__}",
+                hint="collect some of the rows, or use predict",
+            )
+        table = read_like(data, self.schema)
+        return self.map.stages([table.columns[feature.name] for feature in self.schema.features], table.prediction)
+
     def predict_valid_rows(self, table: Table, *, threads: int | None = None) -> FloatArray:
         """Correct the predictions of a Table that was read leniently; return NaN for rows without a valid score."""
         if not self.schema.prediction:
@@ -362,16 +394,59 @@ class Model:
         scores = self.map.apply_one(*self._encode(row))
         return float(scores[0]) if len(scores) == 1 else scores
 
-    def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
-        """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score."""
+    def explain(self, row: Mapping[str, Any] | None = None, *, details: bool = False) -> Explanation | RowExplanation:
+        """Explain the corrections of the model, or the change of one prediction.
+
+        Parameters
+        ----------
+        row : mapping, optional
+            Column names to values. Without it, the segments are returned whose scores were raised and lowered.
+        details : bool
+            List every condition that the row meets (leaves, table cells or patches) on the scale on which they add up,
+            such as logits, instead of the five largest effects of features.
+
+        Returns
+        -------
+        Explanation, or RowExplanation for a row
+
+        Notes
+        -----
+        Effects are changes of the prediction, by the columns that cause them, and add up to its change. The value of a
+        leaf is divided among the features that its path tests, in proportion to how much it would change if the splits on a
+        feature were undone: if the row followed both branches, weighted by the training rows. Changes of logits become
+        changes of probabilities in proportion: a contribution c of a total
+        change C of the logit has the effect ``c / C * (after - before)``, whatever the order of contributions. With several
+        classes this is the integral along the straight line from the logits before to those after (integrated gradients).
+
+        References
+        ----------
+        Sundararajan, Taly & Yan (2017), "Axiomatic Attribution for Deep Networks".
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> loans = tu.simulate.lending(10_000, seed=0)
+        >>> model = tu.MCGrad("prediction", ["region", "age"]).fit(loans, loans["outcome"]).model_
+        >>> explained = model.explain({"prediction": 0.1, "region": "harbour", "age": 44})
+        >>> explained.effects[0].name
+        'region=harbour'
+        >>> round(sum(effect.change for effect in explained.effects) - (explained.after - explained.before), 15) == 0
+        True
+        """
         if row is None:
+            if details:
+                raise ArgumentError(
+                    "details are of one row, and explain got none",
+                    hint="write it as explain({'p': 0.2, 'country': 'BR'}, details=True)",
+                    parameter="details",
+                )
             return self.explanation
         if not isinstance(row, Mapping):
             raise ArgumentError(
                 f"explain takes one row as a mapping of names to values; got {type(row).__name__}",
                 hint="write it as explain({'p': 0.2, 'country': 'BR'})",
             )
-        return self.map.explain_one(self.schema, *self._encode(row))
+        return replace(self.map.explain_one(self.schema, *self._encode(row)), details=bool(details))
 
     def rename(self, names: Mapping[str, str]) -> Model:
         """Return a model that reads columns of other names, for frames whose columns have other names than in the fit.

@@ -1,33 +1,34 @@
-"""Evaluation of a fit: losses, stopping rules, held-out rows, the choice of a round, and the history of all rounds."""
+"""Evaluation of a fit: losses, stopping rules, held-out rows, and the choice of a round."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from trueup._validate import check_fraction, check_integer
 from trueup.calibrators.floors import clip_scores, raise_zeros
 from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 from trueup.data import folds
-from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
 from trueup.kernels.fitting import deviation_moments
 from trueup.metrics.inputs import Scored
-from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+    from collections.abc import Callable, Iterable, Sequence, Sized
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
     from trueup.calibrators.floors import Floors
     from trueup.data.table import Table, Task
     from trueup.learners.lightgbm import Loss
+
+    Score = Callable[[FloatArray, FloatArray, FloatArray], float]
 
 
 THETA_BOUNDS = (0.5, 2.0)  # of the factor of a round of trees: it corrects how confident these trees are
@@ -38,7 +39,7 @@ FIRST_ROUND_ERRORS, SEARCH_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_ERRORS = 1.5, 
 SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the required gain is twice as large
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible
 LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ with the number of threads
-SHOWN_ROUNDS = 16  # in the repr of a history
+HELD_OUT_LOSS = "held-out loss"
 TRAINING_ROWS, CROSS_VALIDATION = "training rows", "cross-validation"
 EXPECTED = "the scores alone, as if the corrected ones were calibrated"  # of fits without outcomes
 MIN_ROWS = 10
@@ -60,6 +61,12 @@ class TaskLoss:
     def apply_link(self, prediction: FloatArray, floors: Floors | None = None) -> FloatArray:
         """Return predictions on the scale of the link, such as logits, (n, outputs); see the function `apply_link`."""
         return apply_link(prediction, self.link, floors)
+
+    def invert_link(self, F: FloatArray) -> FloatArray:
+        """Return predictions, (n,), or (n, k) for k classes, of scores ``F`` on the scale of the link."""
+        if self.link == "softmax":
+            return np.asarray(softmax(F, axis=1))
+        return np.asarray(expit(F[:, 0]) if self.link == "logit" else F[:, 0])
 
     def per_row(self, y: FloatArray, F: FloatArray) -> FloatArray:
         """Return the loss of every row, with outcome ``y`` and scores ``F`` on the scale of the link."""
@@ -142,14 +149,18 @@ class Holdout:
         The share of rows to hold out, between 0 and 1. Which rows these are depends on their content, not on their order.
     patience : int
         The number of rounds without a gain after which the search stops.
+    score : callable, optional
+        As in `CrossValidation`.
     """
 
     share: float = 0.2
     patience: int = 1
+    score: Score | None = None
 
     def __post_init__(self) -> None:
         check_fraction("share", self.share)
         check_integer("patience", self.patience, 1)
+        check_score(self.score)
 
 
 @dataclass(frozen=True)
@@ -164,13 +175,29 @@ class CrossValidation:
     refit : bool
         Train once more on all rows, with the chosen numbers of rounds and trees, instead of averaging the fold models:
         with 5 folds the model has a fifth of the size, and is slightly less accurate.
+    score : callable, optional
+        ``score(y, p, weight)`` returns a number, lower is better, by which rounds are judged instead of the loss: ``y`` are
+        the outcomes of all held-out rows (class indices for several classes), ``p`` their scores, ``weight`` their weights,
+        1 if there are none. A round is kept if it lowers the score by more than its noise, which is estimated by the
+        jackknife. The number of trees in a round still minimises the loss. Methods that cannot use it raise an error.
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> rule = tu.CrossValidation(5, score=tu.metrics.ece)
+    >>> data = tu.simulate.lending(10_000, seed=1)
+    >>> fix = tu.MCGrad("prediction", ["region", "age"], stopping=rule).fit(data, data["outcome"])
+    >>> fix.history_.measure
+    'ece'
     """
 
     folds: int = 5
     patience: int = 1
     refit: bool = False
+    score: Score | None = None
 
     def __post_init__(self) -> None:
+        check_score(self.score)
         check_integer("folds", self.folds, 2)
         check_integer("patience", self.patience, 1)
         if not isinstance(self.refit, bool):
@@ -191,6 +218,8 @@ class Validation:
         The number of rounds without a gain after which the search stops.
     cluster : array or column name, optional
         As ``cluster`` of `fit`; without it these rows are independent.
+    score : callable, optional
+        As in `CrossValidation`.
     """
 
     data: Any
@@ -198,8 +227,10 @@ class Validation:
     sample_weight: Any = None
     patience: int = 1
     cluster: Any = None
+    score: Score | None = None
 
     def __post_init__(self) -> None:
+        check_score(self.score)
         if self.data is None or self.outcome is None:
             raise ArgumentError(
                 "a Validation needs rows and their outcome", hint='write it as Validation(frame, frame["clicked"])'
@@ -210,148 +241,20 @@ class Validation:
 Stopping = Holdout | CrossValidation | Validation | None
 
 
+def check_score(score: Any) -> None:
+    """Raise unless the score of a stopping rule is a function, or None."""
+    if score is not None and (not callable(score) or isinstance(score, type)):
+        raise ArgumentError(
+            f"score must be a function of outcomes, scores and weights; got {score!r}",
+            hint="write it as score=tu.metrics.brier, or def score(y, p, weight): ..., lower is better",
+            parameter="score",
+        )
+
+
 def evaluation_rows(stopping: Stopping) -> str:
     """Return the name of the rows that a stopping rule evaluates on, such as "cross-validation" or "held-out rows"."""
     names = {CrossValidation: CROSS_VALIDATION, Holdout: "held-out rows", Validation: "given rows"}
     return names.get(type(stopping), TRAINING_ROWS)
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of a fit (or one patch), and its evaluation."""
-
-    number: int  # 0 is the base score
-    trees: int  # number of trees, or other learners, in each model of the round
-    theta: float  # the factor of the round
-    loss: float  # mean loss of the evaluation rows, by the measure of the history
-    gain: float  # decrease of the loss from the best round before
-    error: float  # standard error of the gain
-    kept: bool
-
-
-@dataclass(frozen=True)
-class CapacityTrial:
-    """A capacity of the trees that a fit compared with others on held-out rows, before the first round of trees."""
-
-    depth: int | None
-    leaves: int  # depth and leaves are maximums of a tree
-    trees: int  # number of trees with the lowest loss
-    loss: float  # mean loss of the held-out rows, less what averaging the models of all folds is expected to gain
-    difference: float  # of the loss to the lowest one
-    error: float  # standard error of the difference
-    chosen: bool
-
-    @property
-    def name(self) -> str:
-        """Return the capacity as text: "depth 2 (tables)" or "16 leaves"."""
-        return "depth 2 (tables)" if self.depth == 2 else f"{self.leaves} leaves"
-
-
-@dataclass(frozen=True)
-class History:
-    """The rounds of a fit, the number chosen, and the reason."""
-
-    rounds: tuple[Round, ...]  # from the base score on
-    chosen: int  # number of rounds of the model; 0 leaves the scores unchanged
-    reason: str  # one sentence
-    evaluated_on: str  # the rows of the losses: as `evaluation_rows` returns them, or "leave-one-out"
-    measure: str  # "log loss" or "squared error"
-    capacities: tuple[CapacityTrial, ...] = ()  # that were compared, simplest first
-
-    @classmethod
-    def of(
-        cls,
-        evaluations: Sequence[tuple[float, float, float]],
-        chosen: int,
-        reason: str,
-        evaluated_on: str,
-        measure: str,
-        trees: Sequence[int] = (),
-        thetas: Sequence[float] = (),
-    ) -> History:
-        """Build from (loss, gain, standard error) of the base score and each round; trees and thetas are per round."""
-        rounds = [Round(0, 0, 1.0, evaluations[0][0], 0.0, 0.0, kept=True)]
-        for number, evaluation in enumerate(evaluations[1:], start=1):
-            count, theta = trees[number - 1] if trees else 0, thetas[number - 1] if thetas else 1.0
-            rounds.append(Round(number, count, theta, *evaluation, kept=number <= chosen))
-        return cls(tuple(rounds), chosen, reason, evaluated_on, measure)
-
-    @property
-    def loss_before(self) -> float:
-        """Return the mean loss of the evaluation rows before the correction."""
-        return self.rounds[0].loss
-
-    @property
-    def loss_after(self) -> float:
-        """Return the mean loss of the evaluation rows after the chosen number of rounds."""
-        return self.rounds[self.chosen].loss
-
-    @property
-    def is_cross_fit(self) -> bool:
-        """Return whether held-out scores are those of models of other folds: their errors cancel within groups."""
-        return self.chosen > 0 and self.evaluated_on == CROSS_VALIDATION
-
-    @property
-    def shrunken_gain(self) -> float:
-        """Return the gain that the chosen rounds can be expected to have on new rows; NaN if no rows were held out.
-
-        `loss_after` is that of rounds that were kept because it is low, and so optimistic. See `shrink_gain`.
-        """
-        if self.evaluated_on in (TRAINING_ROWS, EXPECTED):
-            return math.nan
-        return total_shrunken_gain([(r.loss, r.gain, r.error) for r in self.rounds], self.chosen)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields as plain data."""
-        return {
-            name: [asdict(item) for item in value] if isinstance(value, tuple) else value
-            for name, value in vars(self).items()
-        }
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> History:
-        """Restore a history from what `to_dict` returned."""
-        capacities = tuple(CapacityTrial(**trial) for trial in fields.get("capacities", ()))
-        fields = {**fields, "rounds": tuple(Round(**round_) for round_ in fields["rounds"]), "capacities": capacities}
-        if "judged_by" in fields:  # its name in the first files
-            fields["evaluated_on"] = fields.pop("judged_by")
-        return cls(**fields)
-
-    def to_frame(self, like: Any = None) -> Any:
-        """Return one row per round, as a frame of the library of ``like``; a dict of arrays without it."""
-        names = ("number", "trees", "theta", "loss", "gain", "error", "kept")
-        return frame_like({name: np.array([getattr(round_, name) for round_ in self.rounds]) for name in names}, like)
-
-    def __repr__(self) -> str:
-        trees, theta = any(r.trees for r in self.rounds), any(r.theta != 1 for r in self.rounds)
-        head = f"  round{'  trees' if trees else ''}{'  theta' if theta else ''}  {self.measure} ({self.evaluated_on})"
-        lines = [f"History: {self.reason}", head]
-        for r in self.rounds:
-            columns = f"  {r.trees or ('line' if r.number else 0):>5}" * trees + f"  {r.theta:.3f}" * theta
-            error = f" (s.e. {r.error:.6f})" if r.error else ""
-            change = "" if r.number == 0 else f"  {-r.gain:+.6f}{error}{'' if r.kept else '  not kept'}"
-            lines.append(f"  {r.number:>5}{columns}  {r.loss:.6f}{change}")
-        if len(lines) > SHOWN_ROUNDS + 3:
-            hidden = len(lines) - 2 - SHOWN_ROUNDS
-            lines[2 + SHOWN_ROUNDS // 2 : -SHOWN_ROUNDS // 2] = [f"  ... {hidden} more: to_frame() returns all rounds"]
-        if self.capacities:
-            named = [f"{one.name} {one.loss:.6f}{' (chosen)' * one.chosen}" for one in self.capacities]
-            lines.append(f"  compared on some folds: {', '.join(named)}")
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        trees = any(r.trees for r in self.rounds)
-        heads = ("round", "trees", "theta", f"{self.measure} ({self.evaluated_on})", "change", "s.e.", "kept")
-        rows = [
-            (str(r.number), "line" if trees and r.number and not r.trees else str(r.trees), f"{r.theta:.3f}",
-             f"{r.loss:.6f}", f"{-r.gain:+.6f}", f"{r.error:.6f}", "yes" if r.kept else "no")
-            for r in self.rounds
-        ]  # fmt: skip
-        half = SHOWN_ROUNDS // 2
-        hidden = len(rows) - 2 * half
-        notes = [f"{hidden:,} more rounds in between: to_frame() returns all"] if hidden > 1 else []
-        shown = [*rows[:half], *rows[-half:]] if hidden > 1 else rows
-        return html_table(f"History: {self.reason}", heads, shown, notes=notes)
 
 
 def choose_rounds(
@@ -403,18 +306,18 @@ def choose_rounds(
 
 def describe_choice(
     chosen: int, evaluations: Sequence[tuple[float, float, float]], end: str, unchanged: str = "scores are left unchanged",
-    *, line: bool = False,
+    *, line: bool = False, measure: str = HELD_OUT_LOSS,
 ) -> str:  # fmt: skip
     """Return a choice as text: rounds, held-out loss, why the search ended (``end``); ``unchanged`` if none is chosen.
 
-    ``line`` says that the first round is a line.
+    ``line`` says that the first round is a line, ``measure`` what was compared.
     """
     if not chosen:
-        return f"no round lowered the held-out loss significantly; {unchanged}"
-    return f"{count_rounds(chosen, line=line)}: {describe_gain(chosen, evaluations)}; {end}"
+        return f"no round lowered the {measure} significantly; {unchanged}"
+    return f"{count_rounds(chosen, line=line)}: {describe_gain(chosen, evaluations, measure)}; {end}"
 
 
-def describe_gain(chosen: int, evaluations: Sequence[tuple[float, float, float]], measure: str = "held-out loss") -> str:
+def describe_gain(chosen: int, evaluations: Sequence[tuple[float, float, float]], measure: str = HELD_OUT_LOSS) -> str:
     """Return the losses before and after ``chosen`` rounds as text, with the gain shrunken for its selection."""
     before, after = evaluations[0][0], evaluations[chosen][0]
     shrunken = total_shrunken_gain(evaluations, chosen)

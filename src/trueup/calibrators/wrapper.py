@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.calibrators.explain import Explanation, RowExplanation
+    from trueup.calibrators.explain import Explanation
+    from trueup.calibrators.row_explanation import RowExplanation
     from trueup.data.table import Task
 
 
@@ -101,10 +102,13 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
             self._warn_of_dropped_columns(crossfit.take_rows(X, rows, len(outcome)))
         return self
 
-    def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
-        """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score."""
+    def explain(self, row: Mapping[str, Any] | None = None, *, details: bool = False) -> Explanation | RowExplanation:
+        """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score.
+
+        For a row these are the effects of its features; with ``details`` every condition that it meets.
+        """
         check_is_fitted(self)
-        return self.calibrator_.explain(row)
+        return self.calibrator_.explain(row, details=details)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the routing of metadata: to the estimator's ``fit`` and, if ``cv`` is a splitter, to its ``split``."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trueup.audits.audit import MAX_CELLS, audit, warn_of_soft_outcomes
-from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE, Tolerance
+from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, POSSIBLE, WITHIN_TOLERANCE, Tolerance
 from trueup.audits.result import Audit, Source
 from trueup.audits.text import findings_table, has_large_untested, notes, number, score_lines, shorten
 from trueup.cli import console, io
@@ -39,7 +39,11 @@ SCORES = {"log loss": "log loss", "brier": "Brier score", "rmse": "root mean squ
           "observed": "observed", "expected": "expected"}  # fmt: skip
 MAX_LISTED_COLUMNS = 6
 OPTIONAL_COLUMNS = ("interval", "observed", "expected", "excess", "rows")
-STYLES = {MATERIAL: "red", DETECTED: "red", WITHIN_TOLERANCE: "yellow", NOT_DETECTED: "green", NOT_TESTABLE: "yellow"}
+STYLES = {
+    MATERIAL: "red", DETECTED: "red", POSSIBLE: "yellow", WITHIN_TOLERANCE: "yellow",
+    NOT_DETECTED: "green", NOT_TESTABLE: "yellow",
+}  # fmt: skip
+FAILING = {"possibly-material": POSSIBLE, "untestable": NOT_TESTABLE}  # states of an audit that --fail-if adds
 EXTENSIONS = {".html": "page", ".htm": "page", ".md": "markdown", ".csv": "csv", ".json": "json"}
 EXAMPLES = {"page": "report.html", "markdown": "summary.md", "csv": "segments.csv", "json": "audit.json"}
 OPTIONS = {"report": "page", "markdown": "markdown", "csv": "csv", "json": "json"}
@@ -95,9 +99,9 @@ class ScoreAudits(NamedTuple):
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     Tolerance.parse(arguments.tolerance)
-    if arguments.fail_if == "material" and arguments.tolerance is None:
+    if arguments.fail_if in ("material", "possibly-material") and arguments.tolerance is None:
         hint = "add the largest error that does not matter, such as --tolerance 10%, or use --fail-if miscalibrated"
-        raise ArgumentError("--fail-if material needs a tolerance", hint=hint)
+        raise ArgumentError(f"--fail-if {arguments.fail_if} needs a tolerance", hint=hint)
     if arguments.family is not None and arguments.task == "auto":
         arguments.task = "regression"
     profile = load_profile(arguments.profile)
@@ -135,8 +139,12 @@ def run(arguments: argparse.Namespace) -> int:
         _write(export, audits, arguments)
     if not to_standard_output:
         _show(audits, arguments, exports)
-    found = audits.audit.is_material.any() or (arguments.fail_if == "untestable" and not audits.audit.tested)
-    return 1 if arguments.fail_if is not None and found else 0
+    return 1 if arguments.fail_if is not None and _fails(audits.audit, arguments.fail_if) else 0
+
+
+def _fails(audit: Audit, fail_if: str) -> bool:
+    """Return whether an audit fails: if an error is material, any significant one without a tolerance, or as asked."""
+    return audit.state in (MATERIAL, DETECTED, FAILING.get(fail_if))
 
 
 def _check_section_options(arguments: argparse.Namespace, profile: Profile, exports: Sequence[Export]) -> None:

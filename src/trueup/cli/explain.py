@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup.calibrators.patches.map import PatchMap
+from trueup.calibrators.row_explanation import LARGEST
 from trueup.cli import console, io, output
 from trueup.cli.next_steps import predict_command
 from trueup.errors import ArgumentError, DataError
@@ -17,10 +17,11 @@ from trueup.modelfile import load
 if TYPE_CHECKING:
     import argparse
 
-    from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.model import Model
+    from trueup.calibrators.row_explanation import RowExplanation
     from trueup.cli.output import TextTable
 
+TOP = 20  # table rows
 ROW_HINT = """write it as --row '{"p": 0.2, "country": "BR"}'"""
 
 
@@ -32,16 +33,22 @@ def run(arguments: argparse.Namespace) -> int:
         model = load(arguments.model)
         progress.note(*output.model_notes(model))
     after = ["", "next:", f"  {predict_command(arguments.model)}"]
+    top = TOP if arguments.top is None else arguments.top
     if arguments.row is None:
-        data, page = output.model_data(model), [*_model_page(model, arguments.top), *after]
+        if arguments.details:
+            raise ArgumentError("--details are of one row, and there is no --row", hint=ROW_HINT)
+        data, page = output.model_data(model), [*_model_page(model, top), *after]
         line = model.history.reason
     else:
         given = _parse_row(arguments.row)
         row = _convert_row(given, model)
-        explanation: Any = model.explain(row)
-        data, page = {"row": given, **explanation.to_dict()}, _row_page(model, row, explanation, arguments.top)
+        explanation: Any = model.explain(row, details=arguments.details)
+        count = arguments.top or (TOP if arguments.details else LARGEST)
+        data, page = {"row": given, **explanation.to_dict()}, _row_page(model, row, explanation, count)
         line = str(page[0])
-        page += after if explanation.contributions else []
+        if explanation.effects:
+            more = [] if arguments.details else ["", "every condition that the row meets: --details"]
+            page += [*more, *after]
     if arguments.json is None:
         output.show_page([line] if arguments.quiet else page)
         return 0
@@ -54,24 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
 def _model_page(model: Model, top: int) -> list[str | TextTable]:
     explanation, history = model.explanation, model.history
     parts: list[str | TextTable] = [*repr(model.info()).splitlines(), ""]
-    count = len(explanation.corrections)
+    count = max(len(explanation.corrections), len(explanation.excluded))
     parts += [explanation.note, ""] if explanation.note else []
-    if count:
-        parts += [
-            f"largest corrections: mean absolute change of the score {explanation.mean_change:.2g}; all {count} explain "
-            f"{100 * explanation.explained_share:.0f}% of the squared changes",
-            output.corrections_table(explanation, top),
-        ]
-        parts += [f"{count - top} more: --top {count}"] if count > top else []
+    if explanation.corrections:
+        explained = f"{100 * explanation.explained_share:.0f}% of the squared changes"
+        parts += [explanation.headline(), f"the {len(explanation.corrections)} largest corrections explain {explained}"]
     elif model.map.changes:
-        parts.append(f"mean absolute change of the score {explanation.mean_change:.2g}")
+        parts.append(explanation.headline())
     else:
         parts.append("no corrections: the model leaves every score unchanged")
-    if explanation.excluded:
-        reported = replace(explanation, corrections=explanation.excluded)
-        parts += ["", "columns that the correction does not use", output.corrections_table(reported, top)]
-        count = len(explanation.excluded)
-        parts += [f"{count - top} more: --top {count}"] if count > top else []
+    parts += output.corrections_tables(explanation, top)
+    parts += [f"{count - top} more: --top {count}"] if count > top else []
     if isinstance(model.map, PatchMap) and model.map.patches:
         patches = model.map.patch_list
         parts += ["", "patches, in order; each applies to the scores left by those above it"]
@@ -86,23 +86,18 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
 
 
 def _row_page(model: Model, row: dict[str, Any], explanation: RowExplanation, top: int) -> list[str | TextTable]:
-    scale = explanation.scale
-    if isinstance(explanation.before, tuple):
-        assert isinstance(explanation.after, tuple)
-        changes = zip(model.schema.prediction, explanation.before, explanation.after, strict=True)
-        parts: list[str | TextTable] = [f"{name}: {before:.6g} -> {after:.6g}" for name, before, after in changes]
-        parts.append(f"contributions to the change of each {scale}, largest first:")
+    parts: list[str | TextTable] = [explanation.headline()]
+    if not explanation.effects:
+        return [*parts, "the model leaves this score unchanged"]
+    if explanation.details:
+        parts += [f"contributions to the change of the {explanation.scale}:", ""]
+        parts.append(output.contributions_table(explanation, top))
     else:
-        parts = [
-            f"{explanation.before:.6g} -> {explanation.after:.6g}",
-            f"the {scale} changed by {explanation.change:+.4f}; contributions:",
-        ]
-    if not explanation.contributions:
-        return [parts[0], "the model leaves every score unchanged"]
+        headings, rows = explanation.table(top)
+        parts += ["", output.TextTable(headings, rows, name_width=output.CONTRIBUTION_WIDTH)]
     known = {*model.schema.prediction, *(feature.name for feature in model.schema.features)}
     missing = [feature.name for feature in model.schema.features if row.get(feature.name) is None]
     unused = [name for name in row if name not in known]
-    parts += ["", output.contributions_table(explanation, top)]
     parts += [""] if missing or unused else []
     parts += [f"not given, treated as missing: {', '.join(missing)}"] if missing else []
     parts += [f"not used by the model: {', '.join(unused)}"] if unused else []

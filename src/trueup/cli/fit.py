@@ -14,7 +14,7 @@ from trueup.calibrators.patches.map import PatchMap
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_fit, option_name
 from trueup.cli.output import (
-    corrections_table,
+    corrections_tables,
     describe_evaluation,
     fit_notes,
     model_data,
@@ -388,8 +388,7 @@ def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:
         shown = min(MAX_SHOWN, len(explanation.corrections))
         sample = "" if explanation.rows == info.rows else f" (on a random sample of {explanation.rows:,} rows)"
         largest = "largest correction" if shown == 1 else f"{shown} largest corrections"
-        parts += [f"mean absolute change of the score {explanation.mean_change:.2g}{sample}; the {largest}:", ""]
-        parts.append(corrections_table(explanation, MAX_SHOWN))
+        parts += [f"{explanation.headline()}{sample}; the {largest}:", *corrections_tables(explanation, MAX_SHOWN)]
     if isinstance(model.map, PatchMap) and model.map.patches:
         parts += ["", "patches, in order:", patches_table(model.map.patch_list, MAX_SHOWN)]
     if getattr(calibrator, "choice_", None) is not None:

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from trueup.audits.result import Audit
-    from trueup.calibrators.explain import Explanation, RowExplanation
+    from trueup.calibrators.explain import Explanation
+    from trueup.calibrators.history import History
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.map import PatchList
-    from trueup.calibrators.stopping import History
+    from trueup.calibrators.row_explanation import RowExplanation
     from trueup.data.table import Schema, Table
 
 NAME_WIDTH = 28
@@ -115,20 +116,13 @@ def _plain_table(table: TextTable) -> str:
 # Tables of models
 
 
-def corrections_table(explanation: Explanation, top: int) -> TextTable:
-    """Return the table of the ``top`` largest corrections of a model."""
-    rows: list[tuple[str, ...]] = [
-        (
-            correction.segment,
-            f"{number(correction.low)} to {number(correction.high)}",
-            f"{correction.rows:,}",
-            number(correction.before),
-            number(correction.after),
-            number(correction.observed),
-        )
-        for correction in explanation.corrections[:top]
+def corrections_tables(explanation: Explanation, top: int) -> list[str | TextTable]:
+    """Return the ``top`` largest corrections of a model: those that raise scores, then those that lower them."""
+    return [
+        part
+        for title, headings, rows in explanation.blocks(top)
+        for part in ("", title, TextTable(headings, rows, ("scores", "before", "after", "observed")))
     ]
-    return TextTable(("segment", "scores", "rows", "before", "after", "observed"), rows, ("rows", "observed"))
 
 
 def patches_table(patches: PatchList, top: int) -> TextTable:
@@ -151,6 +145,7 @@ def patches_table(patches: PatchList, top: int) -> TextTable:
 def history_table(history: History, top: int = 20) -> TextTable:
     """Return the table of rounds with their losses; of more than ``top``, the first and the last ones."""
     has_trees = any(step.trees for step in history.rounds)
+    is_trained = any(step.training_loss is not None for step in history.rounds)
     limit = max(top, MIN_ROUNDS)
     rounds = history.rounds
     if len(rounds) > limit:
@@ -160,9 +155,10 @@ def history_table(history: History, top: int = 20) -> TextTable:
         trees = (f"{step.trees:,}", f"{step.theta:.3f}") if step.number else ("", "")
         name = f"round {step.number}{'' if step.kept else ' (rejected)'}" if step.number else "original scores"
         change = (f"{-step.gain:+.3g}", f"{step.error:.2g}") if step.number else ("", "")
-        rows.append((name, *(trees if has_trees else ()), f"{step.loss:.6g}", *change))
-    headings = ("round", *(("trees", "theta") if has_trees else ()), "loss", "change", "s.e.")
-    return TextTable(headings, rows, ("theta", "s.e."))
+        training = ("" if step.training_loss is None else f"{step.training_loss:.6g}",) if is_trained else ()
+        rows.append((name, *(trees if has_trees else ()), *training, f"{step.loss:.6g}", *change))
+    headings = ("round", *(("trees", "theta") if has_trees else ()), *(("training",) if is_trained else ()), "loss")
+    return TextTable((*headings, "change", "s.e."), rows, ("theta", "training", "s.e."))
 
 
 def contributions_table(explanation: RowExplanation, top: int) -> TextTable:

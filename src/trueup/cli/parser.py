@@ -47,6 +47,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--memory": option("memory budget, such as 2GB; files are then read in chunks", "SIZE"),
     "--spill": option("spill directory of --memory (default: the temporary directory)", "DIR"),
     "--row": option("""one row, such as '{"p": 0.2, "country": "BR"}'; other columns are missing""", "JSON"),
+    "--details": option("list every condition that --row meets, and what it adds to the logit", **SWITCH),
     "--rows": option("number of loans (default 40000, at least 1000)", "N", type=int, default=40_000),
     "--validation": option("validation rows, used instead of held-out rows of FILE, such as later ones", "FILE", **LIST),
     "--labelled": option(
@@ -110,8 +111,9 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--seed": option("seed of random numbers (default 0)", "N", type=int, default=0),
     "--fail-if": option(
         "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated and, with --tolerance, material; "
-        "material: the same, and needs --tolerance; untestable: also if no segment could be tested",
-        "STATE", choices=("miscalibrated", "material", "untestable"),
+        "material: the same, and needs --tolerance; possibly-material: also if an error may exceed the tolerance; "
+        "untestable: also if no segment could be tested",
+        "STATE", choices=("miscalibrated", "material", "possibly-material", "untestable"),
     ),
     "--tolerance": option(
         "the largest error that does not matter: a difference of observed and expected mean (0.02), or a percentage of the "
@@ -369,18 +371,22 @@ examples:
     ),
     "explain": Verb(
         "describe the corrections of a model, or of one row",
-        "trueup explain MODEL [--row JSON] [options]",
+        "trueup explain MODEL [--row JSON [--details]] [options]",
         """\
-Describe a model: its origin, the segments it corrects and by how much, and its held-out evaluation.
-With --row, list the conditions that change one prediction; their contributions add up to the change.
+Describe a model: its origin, the segments whose scores it raises and lowers, and its held-out evaluation.
+With --row, list what each feature adds to one prediction; the contributions add up to the change.
 """,
         """\
 examples:
   trueup explain model.trueup
   trueup explain model.trueup --row '{"p": 0.2, "country": "BR", "age": 31}'
+  trueup explain model.trueup --row '{"p": 0.2, "country": "BR"}' --details --top 100
   trueup explain model.trueup --json - | jq .explanation.corrections
 """,
-        {"options": (MODEL, "--row", "--top", "--json", *COMMON)},
+        {"options": (
+            MODEL, "--row", "--details",
+            Use("--top", "with --row, of contributions (default 5)", changes={"default": None}), "--json", *COMMON,
+        )},
     ),
     "decide": Verb(
         "find the cheapest threshold, and estimate its cost",

@@ -12,7 +12,7 @@ of other stages are walked.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,7 +35,14 @@ IDENTITY, LOGIT, SOFTMAX = 0, 1, 2
 MIN_PROBABILITY = 1e-6  # probabilities are clipped to this distance from 0 and 1
 ROWS = 256  # rows that are scored together: their bins stay in the nearest cache
 FEW = 16  # fewer rows are not vectorised
-ARRAY_TYPES = {"threshold": np.float64, "value": np.float64, "missing_left": np.uint8, "words": np.uint32}  # others int32
+ARRAY_TYPES = {
+    "threshold": np.float64,
+    "value": np.float64,
+    "missing_left": np.uint8,
+    "words": np.uint32,
+    "left_share": np.uint8,
+}  # others int32
+HALF = 128  # a share of rows that is not known, in 255ths
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +60,19 @@ class Forest:
     words_in: Int32Array  # number of words of the set
     words: UInt32Array  # sets of categories that go left: bit code + 1, bit 0 for missing or unseen
     value: FloatArray  # per leaf
+    # Per node, the share of its training rows that went left, in 255ths, for explanations; empty if it is not known.
+    left_share: UInt8Array = field(default_factory=lambda: np.zeros(0, np.uint8))
 
     def __len__(self) -> int:
         return len(self.root)
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the arrays of the forest by field name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    def left_shares(self) -> UInt8Array:
+        """Return ``left_share``, or a half per node if it is not known."""
+        return self.left_share if len(self.left_share) else np.full(len(self.feature), HALF, np.uint8)
 
     def scaled(self, by: float) -> Forest:
         """Return the forest with the value of every leaf multiplied by ``by``."""
@@ -68,7 +81,8 @@ class Forest:
 
 def join_forests(forests: Sequence[Forest]) -> Forest:
     """Concatenate the trees of several forests."""
-    parts: dict[str, list[AnyArray]] = {field.name: [] for field in fields(Forest)}
+    parts: dict[str, list[AnyArray]] = {item.name: [] for item in fields(Forest)}
+    known = any(len(forest.left_share) for forest in forests)
     nodes = leaves = words = 0
     for forest in forests:
         for name, array in forest.arrays().items():
@@ -76,6 +90,8 @@ def join_forests(forests: Sequence[Forest]) -> Forest:
                 array = np.where(array >= 0, array + nodes, array - leaves).astype(np.int32)
             elif name == "words_at":
                 array = np.where(array >= 0, array + words, array).astype(np.int32)
+            elif name == "left_share" and known:
+                array = forest.left_shares()
             parts[name].append(array)
         nodes, leaves, words = nodes + len(forest.feature), leaves + len(forest.value), words + len(forest.words)
     return Forest(**{name: np.concatenate([np.zeros(0, ARRAY_TYPES.get(name, np.int32)), *parts[name]]) for name in parts})
@@ -84,7 +100,7 @@ def join_forests(forests: Sequence[Forest]) -> Forest:
 def constant_forest(values: FloatArray) -> Forest:
     """Return a forest of one leaf per output, which adds ``values`` to every row."""
     outputs = np.arange(len(values), dtype=np.int32)
-    empty = {field.name: np.zeros(0, ARRAY_TYPES.get(field.name, np.int32)) for field in fields(Forest)}
+    empty = {item.name: np.zeros(0, ARRAY_TYPES.get(item.name, np.int32)) for item in fields(Forest)}
     return Forest(**{**empty, "root": ~outputs, "output": outputs, "value": np.asarray(values, np.float64)})
 
 

@@ -329,6 +329,7 @@ class TreeGrower:
 
     def __init__(self, data: FoldDataset, growth: GrowthParameters) -> None:
         self._outputs, self._distributed = growth.outputs, growth.machines > 1
+        self._features = data.features
         self._counts = [0]  # trees (of each output) after each call for one
         self._origins = data.origins(growth.outputs)
         names = [-1 if feature >= data.features else feature for feature, _ in self._origins]
@@ -360,6 +361,14 @@ class TreeGrower:
     def grow_to(self, trees: int) -> list[float]:
         """Grow more trees until there are this many (of each output), as `grow` does."""
         return self.grow(max(0, trees - len(self._counts) + 1))
+
+    def gains(self, trees: int) -> FloatArray:
+        """Return the sum of the gains of the splits of the first ``trees`` trees on each feature, then on each score."""
+        totals, count = np.zeros(self._features + self._outputs), self._counts[trees]
+        if count:
+            by_column = self._booster.feature_importance("gain", iteration=count)
+            np.add.at(totals, [feature for feature, _ in self._origins], np.asarray(by_column, np.float64))
+        return totals
 
     def forest(self, trees: int, start: int = 0) -> Forest:
         """Return the trees of the iterations from ``start`` to before ``trees`` as arrays."""
@@ -403,6 +412,7 @@ def _parse_nodes(
     mass = np.concatenate([_numbers(lines, name, np.float64) for name in names])
     left_mass, right_mass = (mass[np.where(child >= 0, child, len(column) + ~child)] for child in (left, right))
     default_left = decision & DEFAULT_LEFT > 0
+    left_share = np.clip(np.rint(255 * left_mass / np.maximum(left_mass + right_mass, 1e-300)), 1, 254)
     missing_left = np.where((decision & MISSING_TYPE) == MISSING_NAN, default_left, left_mass >= right_mass)
     bounds = np.concatenate([[0], _numbers(lines, "cat_boundaries", np.int64)])
     which = np.where(categorical, threshold + 1, 0).astype(np.int64)
@@ -425,6 +435,7 @@ def _parse_nodes(
         "words_at": words_at,
         "words_in": words_in,
         "words": np.concatenate(words),
+        "left_share": left_share,
     }
 
 

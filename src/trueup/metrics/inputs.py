@@ -43,7 +43,7 @@ def validate_array(values: ArrayLike, name: str, largest: float = math.inf) -> F
     """Return a one-dimensional array of finite numbers of at most ``largest`` in absolute value."""
     array = as_floats(values, name)
     if array.ndim != 1:
-        several = "top_label_ece, classwise_ece and ecce_classes take scores of several classes"
+        several = "log_loss, brier, top_label_ece, classwise_ece and ecce_classes take scores of several classes"
         raise DataError(
             f"{name} must be one-dimensional; got shape {array.shape}",
             hint=several if name == "p" and array.ndim == 2 and array.shape[1] > 1 else "pass one value per row",

@@ -18,7 +18,7 @@ from trueup.errors import DataError
 from trueup.kernels.curves import find_shift
 from trueup.metrics.binned import assign_bins
 from trueup.metrics.inference import wilson
-from trueup.metrics.inputs import Scored, check_unit_interval, validate_scores
+from trueup.metrics.inputs import Scored, check_unit_interval, validate_class_scores, validate_scores
 from trueup.metrics.reliability import isotonic
 from trueup.metrics.result import Result
 
@@ -38,6 +38,17 @@ def _mean(values: FloatArray, w: FloatArray) -> float:
     return float((w * values).sum() / w.sum())
 
 
+def _has_classes(p: ArrayLike) -> bool:
+    """Return whether scores have a column per class."""
+    shape = np.shape(p)
+    return len(shape) == 2 and shape[1] > 1
+
+
+def _outcome_scores(data: Scored) -> FloatArray:
+    """Return the score of the class that occurred, per row."""
+    return np.asarray(data.p[np.arange(len(data.y)), data.y.astype(np.int64)])
+
+
 def _entropy(rate: FloatArray) -> FloatArray:
     """Return -r ln r - (1 - r) ln(1 - r), with 0 ln 0 = 0."""
     from scipy.special import entr
@@ -46,12 +57,13 @@ def _entropy(rate: FloatArray) -> FloatArray:
 
 
 def log_loss(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, eps: float = EPS) -> float:
-    """Compute the log loss, -(1/W) sum w (y ln p + (1 - y) ln(1 - p)) (Good 1952).
+    """Compute the log loss, -(1/W) sum w (y ln p + (1 - y) ln(1 - p)) (Good 1952); for classes -(1/W) sum w ln p_y.
 
     Parameters
     ----------
     y, p, weight : array-like, shape (n,)
-        Outcomes (0, 1 or between), scores in [0, 1], and weights (by default 1).
+        Outcomes (0, 1 or between), scores in [0, 1], and weights (by default 1). For k classes ``y`` holds the column of
+        ``p``, 0 to k - 1, and ``p`` has shape (n, k), with rows that add up to 1.
     eps : float
         Scores are clipped to [eps, 1 - eps], so that a certain prediction that is wrong costs -ln(eps); with ``eps=0`` it
         costs infinity, as in theory. The default is that of scikit-learn, 2.2e-16 (a cost of 36.04).
@@ -62,10 +74,17 @@ def log_loss(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, eps
     1.0397
     >>> log_loss([1, 0], [1, 0], eps=0), log_loss([1], [0], eps=0)
     (0.0, inf)
+    >>> round(log_loss([2, 0], [[0.25, 0.25, 0.5], [0.5, 0.5, 0]]), 4)  # ln 2 for both rows
+    0.6931
     """
     from scipy.special import xlog1py, xlogy
 
     check_number("eps", eps, 0, 0.5, below=True)
+    if _has_classes(p):
+        data = validate_class_scores(y, p, weight)
+        q = np.clip(_outcome_scores(data), eps, 1.0 - eps)
+        with np.errstate(divide="ignore"):
+            return _mean(-np.log(q), data.w) + 0.0
     data = validate_scores(y, p, weight)
     q = np.clip(data.p, eps, 1.0 - eps)
     # Adding 0.0 turns a loss of -0 into 0.
@@ -73,13 +92,22 @@ def log_loss(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, eps
 
 
 def brier(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
-    """Compute the Brier score, (1/W) sum w (y - p)^2 (Brier 1950, for one of the two classes: from 0 to 1).
+    """Compute the Brier score, (1/W) sum w (y - p)^2, from 0 to 1; of several classes the sum over them, from 0 to 2.
+
+    For k classes ``y`` holds the column of ``p``, 0 to k - 1, and ``p`` has shape (n, k), with rows that add up to 1. With
+    the columns 1 - p and p the score (as in Brier 1950) is twice that of p alone.
 
     Examples
     --------
     >>> brier([1, 0], [0.5, 0.75])  # (1/4 + 9/16) / 2
     0.40625
+    >>> brier([2, 0], [[0.25, 0.25, 0.5], [0.5, 0.5, 0]])  # (1/16 + 1/16 + 1/4 + 1/4 + 1/4) / 2
+    0.4375
     """
+    if _has_classes(p):
+        data = validate_class_scores(y, p, weight)
+        squares = (data.p**2).sum(axis=1) - 2 * _outcome_scores(data) + 1
+        return max(_mean(squares, data.w), 0.0)
     data = validate_scores(y, p, weight)
     return _mean((data.y - data.p) ** 2, data.w)
 

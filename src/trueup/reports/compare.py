@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.materiality import DETECTED, MATERIAL
+from trueup.audits.materiality import DETECTED, MATERIAL, WITHIN_TOLERANCE
 from trueup.audits.text import describe_scores, format_share, number, shorten, signed_count, unclustered_column
 from trueup.calibrators.model import Model
 from trueup.calibrators.patches.map import PatchMap
@@ -109,7 +109,8 @@ def compared_step(
         return NextStep((remain, *warning, f"{again[:-1]}, with the columns that form them among the features."))
     found = "no miscalibration was found"
     if after.rejected:
-        found = f"what remains is not certainly beyond {tolerance_text(after)}"
+        limit = "is certainly within" if after.state == WITHIN_TOLERANCE else "is not certainly beyond"
+        found = f"what remains {limit} {tolerance_text(after)}{' on average' if after.state == WITHIN_TOLERANCE else ''}"
     provided = f"Use {scores}, provided that these {rows} were not used for the fit: {found}."
     return NextStep((provided, *warning, AUDIT_AGAIN))
 
@@ -140,7 +141,7 @@ def compared_sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> t
     counts, word = [before.rejected, after.rejected], "miscalibrated"
     if before.settings.tolerance is not None and MATERIAL in (before.state, after.state):
         counts, word = (
-            [int((audit.derived["state"] == MATERIAL).sum()) for audit in (before, after)],
+            [audit.count_state(MATERIAL) for audit in (before, after)],
             "materially miscalibrated",
         )
     headline = f"{count_segments(counts[0], vocabulary)} {word} {phrase(first)}, {counts[1]:,} {phrase(last)}"

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE
-from trueup.audits.text import ADJUSTMENTS, describe_error, describe_scores, number, shorten, signed_count
+from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, POSSIBLE, WITHIN_TOLERANCE
+from trueup.audits.text import (
+    ADJUSTMENTS,
+    certain_ratios,
+    describe_error,
+    describe_scores,
+    number,
+    percent_off,
+    shorten,
+    signed_count,
+)
 from trueup.reports.profiles import DEFAULT_VOCABULARY, METRICS, Vocabulary
 from trueup.reports.text import audit_notes, count_text, interval_text, percent, summary_of, without_rounding
 
@@ -19,7 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from trueup._types import FloatArray
     from trueup.audits.result import Audit, AuditSettings, Finding
     from trueup.audits.summary import AuditSummary
     from trueup.metrics.reliability import ReliabilityCurve
@@ -45,13 +53,16 @@ MAX_AXIS_LABEL = 16  # characters
 STATES = {
     MATERIAL: ("material", "flagged"),
     DETECTED: ("miscalibrated", "flagged"),
+    POSSIBLE: ("possibly material", "possible"),
     WITHIN_TOLERANCE: ("within tolerance", "within"),
     NOT_DETECTED: ("within noise", "passed"),
     NOT_TESTABLE: ("not tested", "untested"),
 }
+STATE_SHADES = {MATERIAL: "material", POSSIBLE: "possible", WITHIN_TOLERANCE: "within"}  # of the map, with a tolerance
 ABSENT = ("absent", "absent")
 STATE_MEANING = (
-    "significant after adjustment for the number of tests and, with a tolerance, whether it certainly exceeds it"
+    "significant after adjustment for the number of tests and, with a tolerance, whether it certainly exceeds it, may "
+    "exceed it, or is certainly within it on average"
 )
 RATIO_MEANING = "observed/expected and its interval on a logarithmic axis; the shaded range is the tolerance"
 DETECTABLE_MEANING = "the shift that would have been detected with 80% power"
@@ -198,20 +209,6 @@ def make_filters(used: Sequence[Sequence[int]], rows: Iterable[int], names: Sequ
         "filters": tuple((" ".join(map(str, indices)), n) for indices, n in zip(used, rows, strict=True)),
         "columns_to_filter": tuple((index, shorten(names[index], 60)) for index in choices),
     }
-
-
-def percent_off(ratio: float) -> str:
-    """Format how far observed/expected is from 1, as tolerances are stated: both 1.25 and 1/1.25 are "25%".
-
-    It is rounded towards 0, to two significant digits, so that an error of at least this size remains one.
-    """
-    if not 0 < ratio < math.inf:
-        return "-"
-    percent = 100 * (max(ratio, 1 / ratio) - 1)
-    if percent < 1e-4:
-        return "0%"
-    scale = 10.0 ** max(1 - math.floor(math.log10(percent)), 0)
-    return f"{math.floor(percent * scale + 1e-9) / scale:,.12g}%"
 
 
 def finding_columns(
@@ -630,8 +627,8 @@ def map_columns(
     """Return the largest certain error of the segments of every pair of columns as a triangle; the diagonal has columns.
 
     The result has the names of the columns, the rows of the triangle, and how many columns were left out. The shade of a
-    cell is 0 without significant segments, else it grows with the largest certain error; with a tolerance it is "within"
-    or "material".
+    cell is 0 without significant segments, else it grows with the largest certain error; with a tolerance it is that of the
+    most serious state.
     """
     features, columns, sigma = len(audit.schema.features), audit.keys.columns, audit.columns["sigma"]
     count, last = (columns >= 0).sum(axis=1), columns.max(axis=1, initial=-1)
@@ -660,7 +657,7 @@ def map_columns(
         counts = f"{len(found):,} of {len(members):,} {vocabulary.segments} miscalibrated"
         shade: int | str = 1 + sum(factor >= limit for limit in MAP_SHADES) if len(found) else 0
         if audit.settings.tolerance is not None and len(found):
-            shade = "material" if audit.is_material[found].any() else "within"
+            shade = STATE_SHADES[min(set(audit.derived["state"][found]), key=list(STATES).index)]
         return {
             "first": first,
             "second": second,
@@ -677,21 +674,10 @@ def map_columns(
     return [text_cell(names[column], width=MAX_MAP_NAME_LENGTH) for column in shown], rows, len(strongest) - len(shown)
 
 
-def certain_ratios(audit: Audit) -> FloatArray:
-    """Return the end of the simultaneous interval of observed/expected that is closer to 1 of every segment.
-
-    It is 1 if the interval contains 1, or is not known.
-    """
-    low, high = audit.derived["ratio_low_adjusted"], audit.derived["ratio_high_adjusted"]
-    known = (audit.columns["expected"] > 0) & np.isfinite(audit.columns["ratio"])
-    with np.errstate(invalid="ignore"):
-        return np.select([known & (low > 1), known & (high < 1) & (high > 0)], [low, high], 1.0)
-
-
 def map_legend(audit: Audit) -> list[tuple[int | str, str]]:
     """Return the shades of the map and what they mean."""
     if audit.settings.tolerance is not None:
-        return [(0, "none found"), ("within", "within tolerance"), ("material", "material")]
+        return [(0, "none found"), *((shade, STATES[state][0]) for state, shade in reversed(STATE_SHADES.items()))]
     limits = [f"{100 * (limit - 1):.0f}%" for limit in MAP_SHADES]
     return [
         (0, "none found"),

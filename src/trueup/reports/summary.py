@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import trueup
-from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, WITHIN_TOLERANCE
+from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, POSSIBLE, WITHIN_TOLERANCE
 from trueup.audits.text import (
     ADJUSTMENTS,
+    certain_size,
     describe_dependence,
     describe_scores,
     format_excess,
     format_share,
     has_large_untested,
+    is_hidden_by_mean,
+    is_material_by_range,
     is_possible_shift,
+    largest_certain_error,
+    largest_name,
     largest_untested,
     min_tested_rows,
     number,
+    percent_off,
     shorten,
     signed_count,
     significance_level,
@@ -35,12 +41,10 @@ from trueup.reports.model import (
     Column,
     Figure,
     TableView,
-    certain_ratios,
     count_cell,
     finding_columns,
     make_table,
     number_cell,
-    percent_off,
     ratio_scale,
     text_cell,
 )
@@ -61,11 +65,11 @@ MAX_NAME_LENGTH = 120  # characters, in a sentence
 MAX_CODE_LENGTH = 2_000
 LARGE_UNDETECTED_ERROR = 0.25  # of the mean: collect more rows if an error of this size could go undetected
 AUDIT_AGAIN = "Audit again when the model, the data or the population changes; p-values are for one look."
-HEADLINES = {
-    WITHIN_TOLERANCE: "Miscalibrated, within tolerance",
-    DETECTED: "Miscalibrated",
-    NOT_DETECTED: "No miscalibration found",
-    NOT_TESTABLE: "Not testable",
+HEADLINES = {DETECTED: "Miscalibrated", NOT_DETECTED: "No miscalibration found", NOT_TESTABLE: "Not testable"}
+HEADLINES_WITH_TOLERANCE = {
+    MATERIAL: "Material: miscalibrated by more than {}",
+    POSSIBLE: "Possibly material: some errors may exceed {}",
+    WITHIN_TOLERANCE: "Miscalibrated, within the tolerance of {}",
 }
 
 
@@ -86,68 +90,44 @@ def tolerance_text(audit: Audit) -> str:
     return f"{100 * tolerance.value:g} percentage point{'' if tolerance.value == 0.01 else 's'}"
 
 
-def describe_certain(audit: Audit, ratio: float, vocabulary: Vocabulary) -> str:
-    """Return a limit of observed/expected in words, such as "at least 35% more defaults than predicted"."""
-    size = f"at least {percent_off(ratio)}"
-    if ratio < 1:
+def describe_certain(audit: Audit, finding: Finding, vocabulary: Vocabulary) -> str:
+    """Return the certain error of a finding in words, such as "at least 35% more defaults than predicted"."""
+    size = f"at least {percent_off(certain_size(finding))}"
+    if finding.ratio < 1:
         return f"{plural(vocabulary.score)} {size} too high"
     if audit.schema.task == "regression":
         return f"outcomes {size} higher than predicted"
     return f"{size} more {vocabulary.outcomes} than predicted"
 
 
-def largest_certain(audit: Audit) -> tuple[str, float] | None:
-    """Return the segment with the largest certain error and the end of its interval of observed/expected closer to 1.
+def unsure_at_scores(audit: Audit) -> str:
+    """Return the first problem that is within the tolerance on average, and may be beyond it at the scores that are off.
 
-    None if the interval of every miscalibrated segment contains 1.
+    The interval of a range of scores holds by itself, not for all segments at once.
     """
-    ratios = certain_ratios(audit)[: audit.rejected]
-    factors = np.maximum(ratios, 1 / ratios)
-    if not (factors > 1).any():
-        return None
-    rank = int(np.argmax(factors))
-    return audit.keys.name(rank), float(ratios[rank])
-
-
-def only_by_range(audit: Audit) -> str:
-    """Return the first problem if no finding is material by its mean, but only by the range of cumulative differences."""
     tolerance = audit.settings.tolerance
-    if tolerance is None or audit.state != MATERIAL:
-        return ""
-    material, derived = audit.is_material, audit.derived
-    ratios = np.array([derived["ratio_low_adjusted"][material], derived["ratio_high_adjusted"][material]])
-    by_mean = tolerance.excludes(audit.columns["expected"][material], ratios)
-    return "" if by_mean.any() else audit.problems[0].finding.segment
-
-
-def may_exceed(audit: Audit, finding: Finding) -> bool:
-    """Return whether the error of a finding may be beyond the tolerance: on average, or at scores that are off.
-
-    The interval of the mean outcome holds for all segments at once, that of a range of scores by itself.
-    """
-    assert audit.settings.tolerance is not None
-    ends = sorted(finding.expected * ratio for ratio in (finding.ratio_low_adjusted, finding.ratio_high_adjusted))
-    means = [np.array([finding.expected, *ends])]
-    for found in varying_ranges(finding):
-        sums = np.array([0.0, found.excess - found.margin, found.excess + found.margin]) + found.expected
-        means.append(sums / found.weight)
-    expected, lowest, highest = np.array(means).T
-    low, high = audit.settings.tolerance.limits(expected)
-    return not ((low <= lowest) & (highest <= high)).all()
+    assert tolerance is not None
+    for problem in problems_of(audit):
+        finding = problem.finding
+        for found in varying_ranges(finding):
+            low, high = tolerance.limits(np.array([found.expected / found.weight]))
+            mean = (found.expected + found.excess) / found.weight
+            margin = found.margin / found.weight
+            if not (low <= mean - margin and mean + margin <= high):
+                return finding.segment
+    return ""
 
 
 # Verdict
 
 
 def headline(audit: Audit) -> str:
-    """Return the verdict in a few words, with its size: "Miscalibrated: largest certain error 12%"."""
+    """Return the verdict in a few words, with its size: "Miscalibrated: some errors are at least 12%"."""
     state = audit.state
-    if state == DETECTED and (largest := largest_certain(audit)) is not None:
-        return f"Miscalibrated: largest certain error {percent_off(largest[1])}"
-    if state == MATERIAL:
-        return f"Material: miscalibrated by more than {tolerance_text(audit)}"
-    if state == WITHIN_TOLERANCE and any(may_exceed(audit, problem.finding) for problem in problems_of(audit)):
-        return f"Miscalibrated, but no error certainly above {tolerance_text(audit)}"
+    if state in HEADLINES_WITH_TOLERANCE:
+        return HEADLINES_WITH_TOLERANCE[state].format(tolerance_text(audit))
+    if state == DETECTED and (size := largest_certain_error(audit)[0]):
+        return f"Miscalibrated: {'some errors are' if audit.rejected > 1 else 'by'} at least {size}"
     if has_large_untested(audit):
         return f"{HEADLINES[state]} where it could be tested"
     return HEADLINES[state]
@@ -201,10 +181,13 @@ def _count_findings(audit: Audit, vocabulary: Vocabulary) -> str:
         )
     verb = "is" if audit.rejected == 1 else "are"
     findings = f"{audit.rejected:,} of {audit.tested:,} {vocabulary.segments} {verb} miscalibrated {significance(audit)}"
-    distinct = count_problems(audit)
+    distinct, states = count_problems(audit), [problem.finding.state for problem in audit.problems]
+    possible = f"{states.count(POSSIBLE):,}" if POSSIBLE in states else ""
     if audit.state == MATERIAL:
-        material = sum(problem.finding.state == MATERIAL for problem in audit.problems)
-        distinct += f", {material:,} of them certainly beyond {tolerance_text(audit)}"
+        distinct += f", {states.count(MATERIAL):,} of them certainly beyond {tolerance_text(audit)}"
+        distinct += f", {possible} possibly" if possible else ""
+    elif possible:
+        distinct += f", {possible} of them possibly beyond {tolerance_text(audit)}"
     return f"{findings}: {distinct}."
 
 
@@ -216,41 +199,47 @@ def _sizes(audit: Audit, vocabulary: Vocabulary) -> list[str]:
             return []
         shift = format_shift(audit, overall.mde)
         return [f"An error of {shift} over all {vocabulary.rows} would have been found with 80% power."]
-    sentences = []
+    sentences, tolerance = [], "" if audit.settings.tolerance is None else tolerance_text(audit)
+    if audit.state == POSSIBLE:
+        which = f"None of these {vocabulary.segments}" if audit.rejected > 1 else f"This {vocabulary.segment}"
+        sentences.append(f"{which} is {'' if audit.rejected > 1 else 'not '}certainly off by more than {tolerance}.")
     if audit.state == WITHIN_TOLERANCE:
-        beyond = sum(may_exceed(audit, problem.finding) for problem in audit.problems)
-        tolerance = tolerance_text(audit)
-        sentences.append(
-            f"None is certainly off by more than {tolerance}; {beyond:,} of them could be."
-            if beyond
-            else f"The mean error of each is certainly within {tolerance}."
-        )
-    if name := only_by_range(audit):
-        where = shorten(name, MAX_NAME_LENGTH)
-        return [
-            f"Errors at some scores in {where} certainly exceed {tolerance_text(audit)}; the mean error may be smaller."
-        ]
-    largest = largest_certain(audit)
-    if not (audit.columns["expected"][: audit.rejected] > 0).any():
-        return sentences  # ratios of negative means have no meaning
-    if largest is None:
-        one, several = "Its size is uncertain: its", "Their sizes are uncertain: every"
-        return [*sentences, f"{one if audit.rejected == 1 else several} interval of observed/expected contains 1."]
-    name, ratio = largest
-    certain = describe_certain(audit, ratio, vocabulary)
-    return [*sentences, f"The largest error that is certain: {certain} in {shorten(name, MAX_NAME_LENGTH)}."]
+        which = f"The mean error of each of these {vocabulary.segments}" if audit.rejected > 1 else "Its mean error"
+        sentences.append(f"{which} is certainly within {tolerance}.")
+        if name := unsure_at_scores(audit):
+            sentences.append(f"Errors at some scores in {shorten(name, MAX_NAME_LENGTH)} may be larger.")
+    return [*sentences, describe_largest(audit, vocabulary)] if problems_of(audit) else sentences
+
+
+def describe_largest(audit: Audit, vocabulary: Vocabulary) -> str:
+    """Return a sentence on the largest problem, the first of `Audit.problems`: its excess, share of rows, certain error."""
+    largest, tolerance = audit.problems[0].finding, audit.settings.tolerance
+    start = f"{largest_name(audit).capitalize()}: {shorten(largest.segment, MAX_NAME_LENGTH)}"
+    share = f"{format_share(largest.share)} of {vocabulary.rows}"
+    if tolerance is not None and is_material_by_range(largest, tolerance):
+        limit = f"errors at some scores certainly exceed {tolerance_text(audit)}; the mean error may be smaller"
+        return f"{start} ({share}): {limit}."
+    size = certain_size(largest)
+    if size == 1 and is_hidden_by_mean(largest):
+        scores = describe_scores(largest).replace("scores", f"{plural(vocabulary.score)} are", 1)
+        return f"{start} ({share}): {scores or 'errors vary with the score'}."
+    limit = f": {describe_certain(audit, largest, vocabulary)}" if size > 1 else ""
+    what = "" if audit.schema.task == "regression" else f" {vocabulary.outcomes}"
+    return f"{start}, {format_excess(largest.excess).replace(' than', f'{what} than')} in {share}{limit}."
 
 
 # Figures
 
 
 def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
-    """Return the figures of the summary: problems, largest certain error, largest excess, and the error over all rows."""
+    """Return the figures of the summary: problems, excess of the largest one, largest certain error, error of all rows."""
     overall, rows = audit.overall, vocabulary.rows
-    error = Figure(f"observed - expected, all {rows}", f"{overall.bias:+.3g}")
+    what = "outcome" if audit.schema.task == "regression" else vocabulary.outcomes
+    net = f"{signed_count(overall.excess)}{'' if audit.schema.task == 'regression' else f' {what}'}"
+    error = Figure(f"observed - expected, all {rows}", f"{overall.bias:+.3g}", net)
     if math.isfinite(overall.ratio) and overall.expected > 0:
-        interval = interval_text(overall.ratio_low_adjusted, overall.ratio_high_adjusted)
-        error = Figure(f"observed/expected, all {rows}", number(overall.ratio), interval if overall.testable else "")
+        interval = f"{interval_text(overall.ratio_low_adjusted, overall.ratio_high_adjusted)}; " if overall.testable else ""
+        error = Figure(f"observed/expected, all {rows}", number(overall.ratio), f"{interval}{net}")
     problems = problems_of(audit)
     if not problems:
         weight = f"total weight {number(overall.weight)}" if audit.weighted else ""
@@ -258,18 +247,24 @@ def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
         return Figure(rows, f"{audit.rows:,}", weight), tested, error
     findings = f"{audit.rejected:,} of {audit.tested:,} {vocabulary.segments}"
     count = Figure("distinct problems", f"{len(problems):,}", findings)
-    largest, certain = largest_certain(audit), Figure("largest certain error", "-", "no interval excludes 0")
-    if name := only_by_range(audit):
-        certain = Figure(
-            "largest certain error", f"over {audit.settings.tolerance}", f"at some scores: {shorten(name, 60)}"
+    largest = problems[0].finding
+    share, excess = f"{format_share(largest.share)} of {rows}", "excess" if largest.excess >= 0 else "shortfall"
+    place = largest.segment if largest.depth == 0 else f"{share}: {shorten(largest.segment, 60)}"
+    value, name = largest_certain_error(audit)
+    size = Figure("largest certain error", value or "-", shorten(name, 60) or "no interval excludes 1")
+    if audit.state == MATERIAL and not _has_material_mean(audit):
+        size = Figure(
+            "largest certain error", f"over {audit.settings.tolerance}", f"at some scores: {shorten(largest.segment, 60)}"
         )
-    elif largest is not None:
-        certain = Figure("largest certain error", percent_off(largest[1]), shorten(largest[0], 60))
-    most = max((problem.finding for problem in problems), key=lambda finding: abs(finding.excess))
-    what = "outcome" if audit.schema.task == "regression" else vocabulary.outcomes
-    place = most.segment if most.depth == 0 else f"{format_share(most.share)} of {rows}: {shorten(most.segment, 60)}"
-    excess = "excess" if most.excess >= 0 else "shortfall"
-    return count, certain, Figure(f"largest {excess} of {what}", signed_count(most.excess), place), error
+    return count, Figure(f"largest problem: {excess} of {what}", signed_count(largest.excess), place), size, error
+
+
+def _has_material_mean(audit: Audit) -> bool:
+    """Return whether some segment is material by its mean, not only by the range of cumulative differences."""
+    assert audit.settings.tolerance is not None
+    material = audit.is_material
+    ratios = np.array([audit.derived[f"ratio_{end}_adjusted"][material] for end in ("low", "high")])
+    return bool(audit.settings.tolerance.excludes(audit.columns["expected"][material], ratios).any())
 
 
 def problem_cell(finding: Finding) -> Cell:
@@ -281,7 +276,7 @@ def problem_cell(finding: Finding) -> Cell:
 def problem_table(
     audit: Audit, vocabulary: Vocabulary, most: int = MAIN_PROBLEMS, *, intervals: bool = False, folded: bool = False
 ) -> TableView:
-    """Return the table of the first problems, material ones first.
+    """Return the table of the first problems, the largest one first.
 
     It has ``intervals`` also as text, and with ``folded`` the number and some names of the segments that each explains.
     """
@@ -390,9 +385,13 @@ def _after_findings(audit: Audit, vocabulary: Vocabulary) -> NextStep:
         option = 'tolerance="10%"' if audit.source is None else "--tolerance 10%"
         decide = f"Decide how large an error matters, and audit again with it, for example {option}."
         return NextStep((decide, f"If these errors matter, {fit}"), code)
-    if not any(may_exceed(audit, problem.finding) for problem in audit.problems):
-        return NextStep((f"No correction is required for a tolerance of {tolerance_text(audit)}.", AUDIT_AGAIN))
-    learn = f"Collect more {rows} to learn whether errors exceed {tolerance_text(audit)}."
+    tolerance = tolerance_text(audit)
+    if audit.state == WITHIN_TOLERANCE:
+        steps = [f"No correction is required for mean errors of up to {tolerance}."]
+        if name := unsure_at_scores(audit):
+            steps.append(f"Look at the curve of {shorten(name, MAX_NAME_LENGTH)}: errors at some scores may be larger.")
+        return NextStep((*steps, AUDIT_AGAIN))
+    learn = f"Collect more {rows} to learn whether errors exceed {tolerance}."
     return NextStep((learn, f"To reduce them now, {fit}"), code)
 
 

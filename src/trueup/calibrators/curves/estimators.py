@@ -20,8 +20,9 @@ from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.curves.map import CHUNK, CurveMap
 from trueup.calibrators.floors import OLD_FLOORS, clip_scores, find_floors
+from trueup.calibrators.history import History
 from trueup.calibrators.model import Map, UnchangedMap
-from trueup.calibrators.stopping import CrossValidation, History, Split, Stopping, task_loss
+from trueup.calibrators.stopping import CrossValidation, Split, Stopping, task_loss
 from trueup.errors import ArgumentError
 from trueup.kernels.fitting import effective_rows, fit_lines, fit_logistic, fit_powers, log_losses, pool_scores
 from trueup.kernels.threads import Workers
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup._types import FloatArray, Int32Array, IntArray
+    from trueup.calibrators.scoring import RuleScore
     from trueup.data.table import Table, Task
     from trueup.kernels.fitting import PooledScores
 
@@ -47,6 +49,8 @@ ROUNDING = 1e-9  # a score at which a multiple of the weight of a bin is reached
 class SingleMapCalibrator(Calibrator):
     """Base class of calibrators that fit one map; with a stopping rule it is kept only if it lowers the held-out loss."""
 
+    uses_score = True
+
     def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)
         self._check_stopping()
@@ -58,7 +62,7 @@ class SingleMapCalibrator(Calibrator):
         scores, fitted = self._out_of_fold(joined, splits)
         rows = np.concatenate([split.valid for split in splits])
         held = joined.take(rows)
-        history = self._evaluate(held, scores)
+        history = self._evaluate(held, scores, self._rule_score(joined, rows))
         if not history.chosen:
             return FitResult(UnchangedMap(), history, held_out=stopping.collect_held_out(joined, rows, held.prediction))
         if isinstance(self.stopping, CrossValidation):
@@ -73,18 +77,22 @@ class SingleMapCalibrator(Calibrator):
             scores.append(fitted.apply_table(table.take(split.valid)))
         return np.concatenate(scores), fitted
 
-    def _evaluate(self, held: Table, after: FloatArray) -> History:
+    def _evaluate(self, held: Table, after: FloatArray, score: RuleScore | None = None) -> History:
         """Return the history: losses of the rows ``held`` before and ``after`` the correction, and whether to keep it."""
-        losses = (_row_losses(held, scores) for scores in (held.prediction, after))
-        chosen, evaluations = stopping.choose_rounds(losses, held.weight, cluster=stopping.cluster_numbers(held))
+        both, weight, cluster = (held.prediction, after), held.weight, stopping.cluster_numbers(held)
+        losses = (_row_losses(held, scores) for scores in both)
+        if score is not None:
+            losses, weight, cluster = (score.values(scores) for scores in both), None, None
+        compared = stopping.HELD_OUT_LOSS if score is None else f"held-out {score.name}"
+        chosen, evaluations = stopping.choose_rounds(losses, weight, cluster=cluster)
         if self.stopping is None:
             chosen, reason = 1, "fitted on all rows; no rows were held out to evaluate it"
         elif chosen:
-            reason = f"kept: {stopping.describe_gain(chosen, evaluations)}"
+            reason = f"kept: {stopping.describe_gain(chosen, evaluations, compared)}"
         else:
-            change = f"held-out loss {evaluations[0][0]:.6g} -> {evaluations[1][0]:.6g}"
+            change = f"{compared} {evaluations[0][0]:.6g} -> {evaluations[1][0]:.6g}"
             reason = f"{change} is within noise: scores are left unchanged"
-        measure = task_loss(held.schema.task).measure
+        measure = task_loss(held.schema.task).measure if score is None else score.name
         return History.of(evaluations, chosen, reason, stopping.evaluation_rows(self.stopping), measure)
 
     @abstractmethod

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.explain import Contribution, RowExplanation, explain_change
 from trueup.calibrators.floors import OLD_FLOORS, Floors
 from trueup.calibrators.model import Map, are_finite, pack_arrays, pack_floors, require, unpack_arrays, unpack_floors
+from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change, value_text
 from trueup.calibrators.stopping import apply_link
 from trueup.kernels.curves import add_effects
 from trueup.kernels.threads import Workers
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.data.table import Feature, Schema
+    from trueup.data.table import Schema
 
 
 DTYPES = {"linear/effects": "<f8", "linear/ranges": "<f8"}
 MAX_COEFFICIENT = 1e150  # of effects and of ranges: their product does not overflow
 CHUNK = 16_384  # rows per kernel call
-MAX_DAYS = 1e6  # from 1970: beyond, a date is written as a number
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +96,14 @@ class LinearMap(Map):
         logit = float(apply_link(np.array(prediction, np.float64), "logit", self.floors)[0, 0])
         contributions = [Contribution(f"slope {self.slope:.4g} of the logit", (self.slope - 1) * logit)]
         contributions.append(Contribution("intercept", self.intercept))
+        sums = EffectSums(schema, row, prediction)
+        sums.add((), sum(term.change for term in contributions))
         for index, (feature, value) in enumerate(zip(schema.features, row, strict=True)):
-            contributions.append(Contribution(_value_text(feature, value), self.effect(index, value)))
+            contributions.append(Contribution(value_text(feature, value), self.effect(index, value)))
+            sums.add((index,), self.effect(index, value))
         after = self.apply_one(list(row), list(prediction))
         change = sum(term.change for term in contributions)
-        return explain_change("logit", prediction, after, contributions, [change])
+        return explain_change("logit", prediction, after, contributions, sums, [change])
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
@@ -128,14 +130,3 @@ class LinearMap(Map):
 def effect_starts(levels: Sequence[int]) -> IntArray:
     """Return where the effects of each feature begin, and where the last ones end; ``levels`` as in `Schema.levels`."""
     return np.cumsum([0, *(count + 1 if count >= 0 else 2 for count in levels)], dtype=np.int64)
-
-
-def _value_text(feature: Feature, value: float) -> str:
-    """Return a feature and its value in one row, as "country=BR"."""
-    if math.isnan(value) or (feature.kind == "categorical" and not 0 <= value < len(feature.levels)):
-        return f"{feature.name} is missing"
-    if feature.kind == "categorical":
-        return f"{feature.name}={feature.levels[int(value)]}"
-    if feature.kind == "date" and abs(value) < MAX_DAYS:
-        return f"{feature.name}={np.datetime64(math.floor(value), 'D')}"
-    return f"{feature.name}={value:.6g}"

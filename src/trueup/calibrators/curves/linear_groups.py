@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.curves.linear import LinearMap
-from trueup.calibrators.explain import Contribution, RowExplanation, explain_change
 from trueup.calibrators.groups import GroupIndex
 from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
+from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change
 from trueup.calibrators.stopping import apply_link
 
 if TYPE_CHECKING:
@@ -87,14 +87,19 @@ class LinearGroups(Map):
         number, own = self._group_of(row), self._own_values(row)
         pooled = self.maps[0].explain_one(_restricted(schema, self.features), own, prediction)
         after, contributions = self.apply_one(list(row), list(prediction)), list(pooled.contributions)
-        change = sum(term.change for term in contributions)
+        change, sums = sum(term.change for term in contributions), EffectSums(schema, row, prediction)
+        effects = [self.maps[0].effect(at, value) for at, value in enumerate(own)]
+        sums.add((), change - sum(effects))
+        for position, effect in zip(self.features, effects, strict=True):
+            sums.add((position,), effect)
         if number:
             middle = self.maps[0].apply_one(own, list(prediction))
             start, end = (float(apply_link(scores, "logit")[0, 0]) for scores in (middle, after))
             text = f"{self.index.name_of(number)} (weight of its own regression {self.share[number]:.3g})"
             contributions.append(Contribution(text, end - start))
+            sums.add(self.grouping, end - start)
             change += end - start
-        return explain_change("logit", prediction, after, contributions, [change])
+        return explain_change("logit", prediction, after, contributions, sums, [change])
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.explain import Contribution, RowExplanation, explain_change
 from trueup.calibrators.floors import EPS, OLD_FLOORS, Floors
 from trueup.calibrators.groups import GroupIndex
 from trueup.calibrators.model import (
@@ -22,6 +21,7 @@ from trueup.calibrators.model import (
     unpack_arrays,
     unpack_floors,
 )
+from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change
 from trueup.calibrators.stopping import apply_link, task_loss
 from trueup.kernels.curves import BOUNDED, KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
 from trueup.kernels.threads import Workers
@@ -158,22 +158,25 @@ class CurveMap(Map):
         start, middle, end = (apply_link(np.array([values]), link)[0] for values in (prediction, pooled, after))
         contributions: list[Contribution] = []
         changes = (end - start).tolist()
-        labels = schema.classes or ("",)
+        labels, sums = schema.classes or ("",), EffectSums(schema, row, prediction)
         for c, (name, label) in enumerate(zip(schema.prediction, labels, strict=True)):
             if self.index is not None:
                 contributions.append(Contribution("all rows", float(middle[c] - start[c]), label))
+                sums.add((), float(middle[c] - start[c]), c)
                 if group:
                     text = f"{self.index.name_of(group)} (weight of its own curve {self.share[group]:.3g})"
                     contributions.append(Contribution(text, float(end[c] - middle[c]), label))
+                    sums.add(range(len(self.index.binners)), float(end[c] - middle[c]), c)
                 continue
             own = [Contribution(text, value, label) for text, value in self._terms(c, prediction[c], name, changes[c])]
             contributions += own
+            sums.add((), sum(term.change for term in own), c)
             if len(labels) > 1:
                 contributions.append(Contribution(NORMALISATION, changes[c] - sum(term.change for term in own), label))
         if self.index is None and link == "logit" and self.form == "logit":
             # The score itself may be closer to 0 or 1 than its floor.
             changes = [sum(term.change for term in contributions)]
-        return explain_change(link, prediction, after, contributions, changes)
+        return explain_change(link, prediction, after, contributions, sums, changes)
 
     def _terms(self, output: int, p: float, name: str, change: float) -> list[tuple[str, float]]:
         """Return (text, change) per term of one output's curve at score ``p``; ``change`` is the total if one output."""

@@ -16,10 +16,11 @@ from trueup.calibrators.base import FeatureCalibrator, FitResult
 from trueup.calibrators.curves.estimators import cut_by_mass
 from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.groups import fit_groups
+from trueup.calibrators.history import History
 from trueup.calibrators.lore import map as local
 from trueup.calibrators.lore.map import Design, Embedding, KernelMap, LocalMap, TransformerMap
 from trueup.calibrators.model import Map, UnchangedMap
-from trueup.calibrators.stopping import History, Holdout, Split
+from trueup.calibrators.stopping import Holdout, Split
 from trueup.data.folds import MAX_DUPLICATES
 from trueup.data.frame import read_like
 from trueup.errors import ArgumentError, TrueupError

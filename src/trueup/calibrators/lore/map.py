@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.explain import Contribution, RowExplanation, explain_change
 from trueup.calibrators.groups import GroupIndex
 from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
+from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change
 from trueup.calibrators.stopping import apply_link, task_loss
 from trueup.errors import DataError
 from trueup.kernels.laplace import Sums
@@ -295,6 +295,7 @@ class LocalMap(Map):
         stages = self._stages(row, confidence, top)
         own, labels = 0 if top is None else int(top[0]), schema.classes or ("",)
         contributions, start, end = [], *(apply_link(values.reshape(1, -1), link)[0] for values in (P, after))
+        rates = [float(confidence[0]), *(rate for _, rate, _ in stages)]
         if self.shrinkage:
             rows = stages[-1][2]
             weight = self.shrinkage / (rows + self.shrinkage)
@@ -320,7 +321,23 @@ class LocalMap(Map):
             for c, label in enumerate(labels)
             if c != own and end[c] != start[c]
         ]
-        return explain_change(link, prediction, after, contributions, in_order=True)
+        sums = self._sum_effects(EffectSums(schema, row, prediction), rates, float(after[own]), own, len(row))
+        return explain_change(link, prediction, after, contributions, sums, in_order=True)
+
+    def _sum_effects(self, sums: EffectSums, rates: Sequence[float], after: float, own: int, features: int) -> EffectSums:
+        """Add to ``sums`` what the bin (due to the score) and the neighbours (due to the features) change; return them.
+
+        ``rates`` are the confidence before, and those that the bin and the neighbours imply. Shrinkage reduces both changes
+        by the same factor. The logit of the predicted class, the output ``own``, changes; others share the rest.
+        """
+        logits = [float(apply_link(np.array([rate]), "logit")[0, 0]) for rate in (*rates, after)]
+        changes = [after - before for before, after in itertools.pairwise(logits[:-1])]
+        total, wanted = sum(changes), logits[-1] - logits[0]
+        factor = wanted / total if 0 < wanted * total <= total**2 else 1.0
+        for place, change in enumerate(changes):
+            sums.add(range(features) if place else (), factor * change, own)
+        sums.add((), wanted - factor * total, own)
+        return sums
 
     def _stages(self, row: Sequence[float], confidence: FloatArray, top: IntArray | None) -> list[_Stage]:
         """Return (text, implied confidence, number of rows) for the bin of a row, then for its neighbours in the bin."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -16,6 +16,7 @@ from sklearn.base import clone
 from trueup._validate import check_choice, check_integer, check_number
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
+from trueup.calibrators.history import History
 from trueup.calibrators.lsboost.levelsets import (
     ExternalLevelSets,
     LevelRound,
@@ -24,8 +25,9 @@ from trueup.calibrators.lsboost.levelsets import (
     ScoreScale,
 )
 from trueup.calibrators.model import Map, UnchangedMap
-from trueup.calibrators.stopping import CrossValidation, History, Split, TaskLoss, count_rounds
-from trueup.data.frame import NO_PREDICTION, read_like
+from trueup.calibrators.scoring import evaluate
+from trueup.calibrators.stopping import CrossValidation, Split, TaskLoss, count_rounds
+from trueup.data.frame import NO_PREDICTION
 from trueup.data.values import describe_rows
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.levels import NO_LEARNER
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
+    from trueup.calibrators.scoring import RuleScore
     from trueup.data.table import Table
 
 PATIENCE = 10  # rounds without a lower held-out loss after which the search stops
@@ -137,6 +140,8 @@ class LSBoost(SegmentCalibrator):
     >>> literal = tu.LSBoost("prediction", ["region", "product", "age"], alpha=0.01, bound=1)
     """
 
+    uses_score: ClassVar[bool] = True
+
     learner: Any = "tree"
     depth: Any = "auto"
     levels: int = 10
@@ -220,15 +225,6 @@ class LSBoost(SegmentCalibrator):
             return DEFAULT_BINS if self.alpha is None else None
         return self.bins  # type: ignore[no-any-return]
 
-    def staged_predict(self, X: Any) -> Iterator[FloatArray]:
-        """Yield the predictions after 0, 1, 2, ... rounds; equally spaced levels round them to the grid."""
-        model = self._fitted()
-        table = read_like(X, model.schema)
-        if isinstance(model.map, (LevelSets, ExternalLevelSets)):
-            yield from model.map.stages(table.columns.values(), table.prediction)
-        else:
-            yield table.prediction.copy()
-
     def _prediction_role(self) -> Any:
         return NO_PREDICTION if self.prediction is None else self.prediction
 
@@ -259,12 +255,14 @@ class LSBoost(SegmentCalibrator):
         )  # fmt: skip
         models = [replace(whole, train=split.train) for split in splits]
         loss = stopping.task_loss("regression" if literal else table.schema.task)
-        search = LevelSearch(models, splits, rows, loss, Workers(self.threads), progress)
+        score = None if literal else self._rule_score(rows, np.concatenate([split.valid for split in splits]))
+        search = LevelSearch(models, splits, rows, loss, Workers(self.threads), progress, score)
         chosen, evaluations, reason = self._run_algorithm_1(search) if literal else self._run(search)
         evaluated_on = stopping.evaluation_rows(None if literal else self.stopping)
         kept = np.array([[int(step.kept.sum()) for step in model.rounds] for model in models])
         learners = np.ceil(kept.mean(axis=0)).astype(int).tolist()  # of a model, per round
-        history = History.of(evaluations, chosen, reason, evaluated_on, loss.measure, learners)
+        measure = loss.measure if score is None else score.name
+        history = History.of(evaluations, chosen, reason, evaluated_on, measure, learners, training=search.training)
         held_out, evaluated = None, np.concatenate([split.valid for split in splits])
         if len(evaluated):
             base = rows.prediction if scale.start is None else scale.restore(F)
@@ -350,7 +348,8 @@ class LSBoost(SegmentCalibrator):
         if not held_out:
             return chosen, evaluations, f"{count_rounds(chosen)}; {end}; no rows were held out"
         unchanged = "scores are left unchanged" if scale.start is None else "the mean is predicted"
-        return chosen, evaluations, stopping.describe_choice(chosen, evaluations, end, unchanged)
+        compared = stopping.HELD_OUT_LOSS if search.score is None else f"held-out {search.score.name}"
+        return chosen, evaluations, stopping.describe_choice(chosen, evaluations, end, unchanged, measure=compared)
 
     def _check_parameters(self, table: Table) -> None:
         if self.depth != "auto":
@@ -523,6 +522,8 @@ class LevelSearch:
     loss: TaskLoss
     workers: Workers
     progress: Any
+    score: RuleScore | None = None  # of the stopping rule, instead of the loss
+    training: list[float] = field(default_factory=list, init=False)  # the loss of the training rows, per round
     exhausted: bool = field(default=False, init=False)  # whether recent rounds left every level unchanged
 
     def add_round(self) -> None:
@@ -546,6 +547,8 @@ class LevelSearch:
         rows = np.concatenate(own)
         weight = None if self.table.weight is None else self.table.weight[rows]
         cluster = stopping.cluster_numbers(self.table, rows)
+        if self.score is not None:
+            weight = cluster = None
         self.best = base[rows]  # scores of the evaluated rows after the best round
         chosen, evaluations = stopping.choose_rounds(
             self._losses(own, self.table.y[rows], most),
@@ -568,6 +571,7 @@ class LevelSearch:
     def _losses(self, own: Sequence[IntArray], y: FloatArray, most: int) -> Iterator[FloatArray]:
         """Yield the losses of the rows ``own`` of all models, concatenated: of the base scores, then after each round."""
         yield self._loss(y, self.best)
+        self._keep_training_loss()
         for number in range(1, most + 1):
             self.add_round()
             scores = [model.scale.restore(model.F) for model in self.models]
@@ -577,11 +581,31 @@ class LevelSearch:
             self.exhausted = number >= GATE_FOLDS and not any(step.kept.any() for step in recent)
             if self.progress is not None:
                 self.progress(number, most)
+            self._keep_training_loss()
             yield self._loss(y, self.current)
             if self.exhausted:
                 return
 
+    def _keep_training_loss(self) -> None:
+        """Append the mean over the models of the loss (or score) of their training rows."""
+        losses, table = [], self.table
+        for model, split in zip(self.models, self.splits, strict=True):
+            rows, scores = split.train, model.scale.restore(model.F[split.train])
+            if not len(rows):
+                continue
+            weight = None if table.weight is None else table.weight[rows]
+            if self.score is None:
+                per_row = self.loss.per_row(table.y[rows], self.loss.apply_link(scores))
+                losses.append(float(np.average(per_row, weights=weight)))
+            else:
+                own = np.ones(len(rows)) if weight is None else weight
+                losses.append(evaluate(self.score.score, table.y[rows], scores, own))
+        if losses:
+            self.training.append(float(np.mean(losses)))
+
     def _loss(self, y: FloatArray, scores: FloatArray) -> FloatArray:
+        if self.score is not None:
+            return self.score.values(scores)
         return self.loss.per_row(y, self.loss.apply_link(scores))
 
     def _keep_best(self) -> None:

@@ -6,6 +6,7 @@ A level may also have a regressor of another library: such a model predicts, but
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,9 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators import explain
+from trueup.calibrators.explain import tested_together
 from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES, pack_forests, stack_columns, unpack_forests
 from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
+from trueup.calibrators.row_explanation import (
+    ROUNDING,
+    ConditionSum,
+    Contribution,
+    EffectSums,
+    RowExplanation,
+    TreeWalker,
+    explain_change,
+    explain_rounds,
+)
 from trueup.calibrators.stopping import count_rounds
 from trueup.kernels import levels as kernel
 from trueup.kernels.levels import NO_LEARNER, LevelProgram
@@ -27,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.calibrators.explain import RowExplanation
     from trueup.data.table import Schema
     from trueup.kernels.trees import Forest
 
@@ -89,6 +99,14 @@ class LineSlopes:
     centre: FloatArray
     scale: FloatArray
     slopes: FloatArray
+
+    def term(self, line: int, feature: int, value: float, levels: int) -> float:
+        """Return what a feature adds to a line; ``value`` is a code below ``levels``, or a number (levels -1)."""
+        place = int(self.place[feature])
+        if levels >= 0:
+            return float(self.slopes[line, place + (int(value) + 1 if 0 <= value < levels else 0)])
+        distance = (value - float(self.centre[feature])) / float(self.scale[feature])
+        return float(self.slopes[line, place] * distance if math.isfinite(distance) else self.slopes[line, place + 1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,20 +210,23 @@ class LevelSets(Map):
             edges = [*self.learners.place.tolist(), self.learners.slopes.shape[1]]
             size = [float(np.abs(self.learners.slopes[:, low:high]).sum()) for low, high in itertools.pairwise(edges)]
             return [(feature,) for feature in np.argsort(-np.array(size), kind="stable").tolist()]
-        return explain.tested_together([self.learners], len(self.levels))
+        return tested_together([self.learners], len(self.levels))
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Explain the change of one row: follow it down the trees, and sum changes per set of tested features.
 
         Lines are explained by rounds instead.
         """
-        P = np.array(list(prediction) or [0.0], np.float64)
+        P, sums = np.array(list(prediction) or [0.0], np.float64), EffectSums(schema, row, prediction)
         stages = [float(stage[0]) for stage in self._stages(np.array(row, np.float64).reshape(-1, 1), P)]
+        origin = float(prediction[0]) if prediction else stages[0]
+        sums.add((), stages[0] - origin)
         if isinstance(self.learners, LineSlopes) or not self.rounds:
-            return explain.explain_rounds(prediction, stages)
-        forest, scale, unit = self.learners, self.scale, self.scale.unit / self.models
+            self._add_lines(sums, row, stages[0])
+            return explain_rounds(prediction, stages, sums)
+        forest, scale, unit = TreeWalker(self.learners), self.scale, self.scale.unit / self.models
         low, high, rate, *_, hold = self.program.bounds
-        conditions: dict[tuple[int, ...], explain.ConditionSum] = defaultdict(explain.ConditionSum)
+        conditions: dict[tuple[int, ...], ConditionSum] = defaultdict(ConditionSum)
         for index in range(self.models * self.rounds):
             if index % self.rounds == 0:
                 f = (stages[0] - scale.offset) / scale.unit
@@ -213,20 +234,43 @@ class LevelSets(Map):
             which = int(self.learner[self.edges_at[index] + index + np.searchsorted(edges, f)])
             if which == NO_LEARNER:
                 continue
-            path, leaf = explain.follow_tree(forest, int(forest.root[which]), row)
+            root = int(self.learners.root[which])
+            path, leaf = forest.follow(root, row)
             condition = conditions[tuple(sorted({feature for feature, _, _ in path}))]
             condition.narrow(path)
             after_round = kernel.advance(f, leaf, rate, scale.grid, low, high, hold)
             condition.sums[0] += unit * (after_round - f)
+            sums.add_tree(forest.divide(root, row), unit * (after_round - f))
             f = after_round
         contributions = [
-            explain.Contribution(condition.describe(schema, row, names) or OWN_LEVEL, condition.sums[0])
+            Contribution(condition.describe(schema, row, names) or OWN_LEVEL, condition.sums[0])
             for names, condition in conditions.items()
         ]
-        origin = float(prediction[0]) if prediction else stages[0]
         if stages[0] != origin:
-            contributions.append(explain.Contribution(explain.ROUNDING, stages[0] - origin))
-        return explain.explain_change("identity", [origin], stages[-1:], contributions)
+            contributions.append(Contribution(ROUNDING, stages[0] - origin))
+        return explain_change("identity", [origin], stages[-1:], contributions, sums)
+
+    def _add_lines(self, sums: EffectSums, row: Sequence[float], start: float) -> None:
+        """Add to ``sums`` the terms of the line of each round, per feature; bounds and rounding belong to the score."""
+        lines, scale = self.learners, self.scale
+        if not isinstance(lines, LineSlopes):
+            return
+        low, high, rate, *_, hold = self.program.bounds
+        unit = scale.unit / self.models
+        for index in range(self.models * self.rounds):
+            if index % self.rounds == 0:
+                f = (start - scale.offset) / scale.unit
+            edges = self.edges[self.edges_at[index] : self.edges_at[index + 1]]
+            which = int(self.learner[self.edges_at[index] + index + np.searchsorted(edges, f)])
+            if which == NO_LEARNER:
+                continue
+            slopes = lines.slopes[which]
+            terms = [lines.term(which, feature, value, self.levels[feature]) for feature, value in enumerate(row)]
+            after_round = kernel.advance(f, float(slopes[0]) + sum(terms), rate, scale.grid, low, high, hold)
+            for feature, term in enumerate(terms):
+                sums.add((feature,), unit * rate * term)
+            sums.add((), unit * (after_round - f - rate * sum(terms)))
+            f = after_round
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
@@ -354,7 +398,13 @@ class ExternalLevelSets(Map):
         """Return every feature by itself, since the features that a regressor uses are not known."""
         return [(feature,) for feature in range(len(self.levels))]
 
-    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
-        """Explain the change of one prediction by what each round added to it."""
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
+        """Explain the change of one prediction by what each round added to it; the effect is that of all features."""
         columns, P = [np.array([value]) for value in row], np.array(list(prediction) or [0.0], np.float64)
-        return explain.explain_rounds(prediction, [float(stage[0]) for stage in self.stages(columns, P, Workers(1))])
+        scores, sums = (
+            [float(stage[0]) for stage in self.stages(columns, P, Workers(1))],
+            EffectSums(schema, row, prediction),
+        )
+        sums.add((), scores[0] - float(prediction[0]) if prediction else 0.0)
+        sums.add(range(len(row)), scores[-1] - scores[0])
+        return explain_rounds(prediction, scores, sums)

@@ -21,14 +21,18 @@ import numpy as np
 
 from trueup._validate import MAX_INTEGER, check_choice, check_integer, check_number
 from trueup.calibrators import stopping
+from trueup.calibrators.base import FitResult
 from trueup.calibrators.curves.estimators import PRIOR_ROWS, SingleMapCalibrator
 from trueup.calibrators.floors import find_floors
 from trueup.calibrators.matrix.map import MatrixMap
-from trueup.calibrators.stopping import Stopping  # noqa: TC001  (resolved by dataclass tools)
+from trueup.calibrators.stopping import Split, Stopping
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from trueup._types import FloatArray, IntArray
+    from collections.abc import Callable, Sequence
+
+    from trueup._types import BoolArray, FloatArray, IntArray
+    from trueup.calibrators.floors import Floors
     from trueup.data.table import Table, Task
 
 
@@ -38,127 +42,147 @@ FOLDS = 5
 TIE = 1e-9  # relative difference of losses below which the larger strength is preferred
 WORSE = 2  # candidates in a row with a higher loss, after which no smaller strength is tried
 MAX_STEPS, MAX_INNER_STEPS = 50, 60  # of Newton's method, and of conjugate gradients for each of its steps
+MIN_FACTOR = 1e-9  # of the logits, where the fit starts
 SEARCH_TOLERANCE, TOLERANCE = 1e-4, 1e-11  # of the decrement of a step, relative to the number of rows
 STRUCTURES = ("auto", "diagonal", "low-rank")
 
 
-class Parameters(NamedTuple):
-    """Parameters of the logits, or a direction in them."""
-
-    factor: float
-    intercept: FloatArray  # (classes,)
-    diagonal: FloatArray  # (classes,)
-    left: FloatArray  # (classes, rank)
-
-    def plus(self, step: float, other: Parameters) -> Parameters:
-        """Return these parameters plus ``step`` times the others."""
-        pairs: Any = zip(self, other, strict=True)
-        return Parameters(*(own + step * more for own, more in pairs))
-
-    def dot(self, other: Parameters) -> float:
-        """Return the scalar product."""
-        pairs: Any = zip(self, other, strict=True)
-        return float(sum(np.vdot(own, more) for own, more in pairs))
-
-    def times(self, other: Parameters) -> Parameters:
-        """Return the products of the elements."""
-        pairs: Any = zip(self, other, strict=True)
-        return Parameters(*(own * more for own, more in pairs))
-
-
 @dataclass(frozen=True, eq=False)
 class _ScaledRows:
-    """Rows of a fit: logits, their projections, targets and weights."""
+    """Rows of a fit: logits, their projections, targets and weights.
 
-    z: FloatArray  # (n, classes)
-    x: FloatArray  # z / spread
+    Parameters are a factor, and an array of a row per class: its intercept, its diagonal element, and its row of A.
+    """
+
+    x: FloatArray  # (n, classes): logits / spread
+    spread: float
     projected: FloatArray  # x times the components, (n, rank)
     target: FloatArray  # (n, classes): the outcome, and the prior
     weight: FloatArray  # of a row: the sum of its targets
 
-    def logits(self, theta: Parameters) -> FloatArray:
-        """Return G, which is linear in the parameters."""
-        G = theta.factor * self.z + theta.diagonal * self.x + theta.intercept
-        return np.asarray(G + self.projected @ theta.left.T if theta.left.size else G)
+    def logits(self, factor: float, theta: FloatArray) -> FloatArray:
+        """Return G, (n, classes), which is linear in the parameters."""
+        G = self.x * (factor * self.spread + theta[:, 1])
+        G += theta[:, 0]
+        if theta[:, 2:].any():
+            G += self.projected @ theta[:, 2:].T
+        return np.asarray(G)
 
-    def adjoint(self, R: FloatArray) -> Parameters:
+    def adjoint(self, R: FloatArray) -> tuple[float, FloatArray]:
         """Return the products of R, (n, classes), with the derivatives of G in the parameters."""
-        left = R.T @ self.projected
-        return Parameters(float(np.vdot(R, self.z)), R.sum(axis=0), np.einsum("ij,ij->j", R, self.x), left)
+        own = np.einsum("ij,ij->j", R, self.x)
+        return self.spread * float(own.sum()), np.column_stack([R.sum(axis=0), own, R.T @ self.projected])
 
-    def evaluate(self, theta: Parameters) -> tuple[float, FloatArray]:
+    def evaluate(self, factor: float, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the log loss and the predicted probabilities."""
-        G = self.logits(theta)
+        G = self.logits(factor, theta)
         G -= G.max(axis=1, keepdims=True)
         P = np.exp(G)
         total = P.sum(axis=1, keepdims=True)
         P /= total
         return float((self.weight * np.log(total[:, 0])).sum() - np.vdot(self.target, G)), P
 
-    def curvature(self, P: FloatArray, strengths: Parameters) -> Parameters:
-        """Return the diagonal of the Hessian."""
+    def curvature(self, P: FloatArray) -> tuple[float, FloatArray]:
+        """Return the second derivative in the factor, and the Hessian block of each class, without the penalty."""
         H = self.weight[:, None] * P * (1 - P)
-        mean = (P * self.z).sum(axis=1)
-        factor = float((self.weight * ((P * self.z**2).sum(axis=1) - mean**2)).sum())
-        own = Parameters(factor, H.sum(axis=0), np.einsum("ij,ij->j", H, self.x**2), H.T @ self.projected**2)
-        return own.plus(1.0, strengths)
+        mean = np.einsum("ij,ij->i", P, self.x)
+        factor = float(self.weight @ (np.einsum("ij,ij,ij->i", P, self.x, self.x) - mean**2)) * self.spread**2
+        Hx, rank = H * self.x, self.projected.shape[1]
+        blocks = np.empty((P.shape[1], 2 + rank, 2 + rank))
+        blocks[:, 0, 0], blocks[:, 1, 1] = H.sum(axis=0), np.einsum("ij,ij->j", Hx, self.x)
+        blocks[:, 0, 1] = blocks[:, 1, 0] = Hx.sum(axis=0)
+        if rank:
+            blocks[:, 0, 2:] = blocks[:, 2:, 0] = H.T @ self.projected
+            blocks[:, 1, 2:] = blocks[:, 2:, 1] = Hx.T @ self.projected
+            products = (self.projected[:, :, None] * self.projected[:, None, :]).reshape(len(P), -1)
+            blocks[:, 2:, 2:] = (H.T @ products).reshape(-1, rank, rank)
+        return factor, blocks
 
 
-def _minimise(rows: _ScaledRows, start: Parameters, strengths: Parameters, tolerance: float) -> Parameters:
+class Solution(NamedTuple):
+    """Parameters of lowest penalised loss."""
+
+    factor: float
+    theta: FloatArray  # (classes, 2 + rank)
+
+
+def _minimise(rows: _ScaledRows, start: Solution, strengths: FloatArray, tolerance: float) -> Solution:
     """Return the parameters of lowest penalised loss, by Newton's method with preconditioned conjugate gradients.
 
-    Elements of infinite strength stay at 0.
+    ``strengths`` has the penalty of the intercepts, of the diagonal, and of each column of A; parameters of infinite
+    strength stay at 0, and are left out of the equations if they are those of A.
     """
-    free = Parameters(*(np.isfinite(own).astype(np.float64) for own in strengths))  # type: ignore[arg-type]
-    penalty = Parameters(*(np.where(np.isfinite(own), own, 0.0) for own in strengths))  # type: ignore[arg-type]
-    theta, mass = start.times(free), float(rows.weight.sum())
-    log_loss, P = rows.evaluate(theta)
-    loss = log_loss + 0.5 * theta.times(theta).dot(penalty)
+    free = np.isfinite(strengths)
+    if not free[2:].any() and rows.projected.shape[1]:
+        reduced = Solution(start.factor, start.theta[:, :2])
+        slim = replace(rows, projected=rows.projected[:, :0])
+        factor, theta = _minimise(slim, reduced, strengths[:2], tolerance)
+        return Solution(factor, np.column_stack([theta, np.zeros((len(theta), len(strengths) - 2))]))
+    penalty = np.where(free, strengths, 0.0)
+    factor, theta, mass = start.factor, start.theta * free, float(rows.weight.sum())
+    log_loss, P = rows.evaluate(factor, theta)
+    loss = log_loss + 0.5 * float((penalty * theta**2).sum())
     for _ in range(MAX_STEPS):
-        gradient = rows.adjoint(rows.weight[:, None] * P - rows.target).plus(1.0, theta.times(penalty)).times(free)
-        step = _newton_step(rows, P, gradient, penalty, free)
-        decrement = -gradient.dot(step)
+        slope, gradient = rows.adjoint(rows.weight[:, None] * P - rows.target)
+        gradient = (gradient + penalty * theta) * free
+        step, direction = _newton_step(rows, P, slope, gradient, penalty, free)
+        decrement = -(slope * step + float(np.vdot(gradient, direction)))
         size = 1.0
         while True:
-            moved = theta.plus(size, step)
-            log_loss, after = rows.evaluate(moved)
-            lower = log_loss + 0.5 * moved.times(moved).dot(penalty)
+            moved = Solution(factor + size * step, theta + size * direction)
+            log_loss, after = rows.evaluate(*moved)
+            lower = log_loss + 0.5 * float((penalty * moved.theta**2).sum())
             if lower <= loss - 1e-4 * size * decrement or size < 1e-6:
                 break
             size /= 2
         if lower > loss:  # rounding: the minimum is reached
-            return theta
-        theta, P, loss = moved, after, lower
+            break
+        (factor, theta), P, loss = moved, after, lower
         if decrement <= tolerance * mass:
             break
-    return theta
+    return Solution(factor, theta)
 
 
 def _newton_step(
-    rows: _ScaledRows, P: FloatArray, gradient: Parameters, penalty: Parameters, free: Parameters
-) -> Parameters:
-    """Solve for a Newton step, approximately, by conjugate gradients preconditioned with the diagonal of the Hessian."""
-    scale = Parameters(*(1 / np.maximum(own, 1e-300) for own in rows.curvature(P, penalty)))  # type: ignore[arg-type]
-    residual = gradient.plus(-2.0, gradient)
-    step = gradient.plus(1.0, residual)
-    search = residual.times(scale)
-    product = residual.dot(search)
-    limit = product * min(0.25, math.sqrt(product / max(float(rows.weight.sum()), 1e-300))) ** 2
+    rows: _ScaledRows, P: FloatArray, slope: float, gradient: FloatArray, penalty: FloatArray, free: BoolArray
+) -> tuple[float, FloatArray]:
+    """Solve for a Newton step, approximately, by conjugate gradients preconditioned with the blocks of the Hessian."""
+    bend, blocks = rows.curvature(P)
+    own = np.flatnonzero(free)
+    inverse = np.zeros(blocks.shape)
+    if len(own):
+        damped = blocks[:, own[:, None], own] + np.diag(np.maximum(penalty[own], 1e-300))
+        damped += np.eye(len(own)) * (1e-12 * np.maximum(np.trace(damped, axis1=1, axis2=2), 1e-300))[:, None, None]
+        inverse[:, own[:, None], own] = np.linalg.inv(damped)
+    inverse_bend = 1 / max(bend, 1e-300)
+
+    def precondition(f: float, R: FloatArray) -> tuple[float, FloatArray]:
+        return inverse_bend * f, np.matmul(inverse, R[:, :, None])[:, :, 0]
+
+    residual = (-slope, -gradient)
+    step, total = 0.0, np.zeros(gradient.shape)
+    search = precondition(*residual)
+    product = residual[0] * search[0] + float(np.vdot(residual[1], search[1]))
+    limit = product * min(0.25, math.sqrt(max(product, 0.0) / max(float(rows.weight.sum()), 1e-300))) ** 2
     for _ in range(MAX_INNER_STEPS):
         if product <= limit or product <= 0:
             break
-        change = rows.logits(search)
-        S = P * (change - (P * change).sum(axis=1, keepdims=True))
-        curved = rows.adjoint(rows.weight[:, None] * S).plus(1.0, search.times(penalty)).times(free)
-        bend = search.dot(curved)
-        if bend <= 0:
+        change = rows.logits(*search)
+        change -= np.einsum("ij,ij->i", P, change)[:, None]
+        change *= P
+        change *= rows.weight[:, None]
+        curved_factor, curved = rows.adjoint(change)
+        curved = (curved + penalty * search[1]) * free
+        curvature = search[0] * curved_factor + float(np.vdot(search[1], curved))
+        if curvature <= 0:
             break
-        size = product / bend
-        step, residual = step.plus(size, search), residual.plus(-size, curved)
-        scaled = residual.times(scale)
-        product, before = residual.dot(scaled), product
-        search = scaled.plus(product / before, search)
-    return step
+        size = product / curvature
+        step, total = step + size * search[0], total + size * search[1]
+        residual = (residual[0] - size * curved_factor, residual[1] - size * curved)
+        scaled = precondition(*residual)
+        product, before = residual[0] * scaled[0] + float(np.vdot(residual[1], scaled[1])), product
+        search = (scaled[0] + product / before * search[0], scaled[1] + product / before * search[1])
+    return step, total
 
 
 @dataclass(eq=False, repr=False)
@@ -177,8 +201,8 @@ class MatrixScaling(SingleMapCalibrator):
         Columns that the correction must not use, such as protected attributes. It uses the scores alone; `explain` reports
         what it does on the levels of these columns.
     structure : {"auto", "diagonal", "low-rank"}
-        Of the matrix: a factor per class, or also a matrix of rank 10 (of full rank with fewer classes). "auto" chooses by
-        cross-validation.
+        Of the matrix: a factor per class, or in any case also a matrix of rank 10 (of full rank with fewer classes). "auto"
+        chooses by cross-validation.
     strength : "auto" or float
         The penalty of the squares of all parameters but the temperature, in rows: infinity is temperature scaling.
         "auto" chooses by cross-validation.
@@ -204,7 +228,7 @@ class MatrixScaling(SingleMapCalibrator):
     model_ : Model
         The fitted model, which is saved and shipped.
     history_ : History
-        The loss before and after, the rows it was evaluated on, and the chosen strength.
+        The loss before and after, and the rows it was evaluated on.
     held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
@@ -265,69 +289,112 @@ class MatrixScaling(SingleMapCalibrator):
             check_number("strength", self.strength, 0, above=True, hint='"auto" chooses it by cross-validation')
 
     def _fit_rows(self, table: Table) -> MatrixMap:
+        if not isinstance(self.strength, str):
+            scaling = _Scaling.of(table, self._rank(table))
+            return scaling.fit(
+                scaling.scale(table), _strengths(float(self.strength), float(self.strength), self._rank(table))
+            )
+        fold = stopping.assign_folds(table, FOLDS, int(self.random_state))
+        splits = [Split(fold, number) for number in range(FOLDS)]
+        return self._choose_strengths(table, [split for split in splits if 0 < len(split.valid) < len(table)])[1]
+
+    def _cross_fit(self, table: Table, splits: Sequence[Split]) -> tuple[FloatArray, FitResult]:
+        """Choose the strengths on ``splits``; return the scores of their held-out rows, and the fit to all rows."""
+        scores, fitted = self._choose_strengths(table, splits)
+        after = fitted.apply_table(table)
+        return scores, FitResult(fitted, self._evaluate(table, after), after)
+
+    def _choose_strengths(self, table: Table, splits: Sequence[Split]) -> tuple[FloatArray, MatrixMap]:
+        """Choose the strengths on ``splits``; return the scores of their held-out rows, and the fit to all rows."""
+        scaling, rank = _Scaling.of(table, self._rank(table)), self._rank(table)
+        rows = scaling.scale(table)
+        search = _StrengthSearch(rows, splits)
+        diagonal = search.run((math.inf, *STRENGTHS), lambda strength: _strengths(strength, math.inf, rank))
+        matrix = math.inf
+        if rank:
+            if self.structure == "low-rank":
+                search.lowest = math.inf  # even if the diagonal alone is better
+            matrix = search.run(STRENGTHS, lambda strength: _strengths(diagonal, strength, rank))
+        return search.scores(), scaling.fit(rows, _strengths(diagonal, matrix, rank))
+
+    def _rank(self, table: Table) -> int:
+        return 0 if self.structure == "diagonal" else min(MAX_RANK, table.prediction.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class _Scaling:
+    """How the logits of rows are scaled and projected; the spread and the components are those of the rows of a fit."""
+
+    floors: Floors
+    spread: float
+    components: FloatArray  # (classes, rank)
+
+    @classmethod
+    def of(cls, table: Table, rank: int) -> _Scaling:
         floors = find_floors(table.prediction)
-        z = np.log(np.maximum(table.prediction, floors[0]))
-        z -= z.mean(axis=1, keepdims=True)
+        z = _centre_logits(table.prediction, floors)
         spread = math.sqrt(float((z**2).mean())) or 1.0
-        x = z / spread
-        components = _components(x, 0 if self.structure == "diagonal" else min(MAX_RANK, x.shape[1]))
+        return cls(floors, spread, _components(z / spread, rank))
+
+    def scale(self, table: Table) -> _ScaledRows:
+        """Return the rows of a table with their targets."""
+        x = _centre_logits(table.prediction, self.floors) / self.spread
         w = stopping.scale_weights(table.weight, len(table))
         weight = np.ones(len(table)) if w is None else w
         share = PRIOR_ROWS / max(float(weight.sum()), PRIOR_ROWS)
         target = (share * weight)[:, None] * table.prediction / table.prediction.sum(axis=1, keepdims=True)
         target[np.arange(len(target)), table.y.astype(np.int64)] += weight
-        rows = _ScaledRows(z, x, x @ components, target, target.sum(axis=1))
-        fold = np.zeros(0, np.int64)
-        if isinstance(self.strength, str):
-            fold = stopping.assign_folds(table, FOLDS, int(self.random_state))
-            strengths = self._choose_strengths(rows, fold)
-        else:
-            strengths = _strengths(rows, float(self.strength), float(self.strength))
-        theta = _minimise(rows, _identity(rows), strengths, TOLERANCE)
-        used = bool(theta.left.any())
+        return _ScaledRows(x, self.spread, x @ self.components, target, target.sum(axis=1))
+
+    def fit(self, rows: _ScaledRows, strengths: FloatArray) -> MatrixMap:
+        """Fit the map to scaled rows."""
+        factor, theta = _minimise(rows, _find_start(rows), strengths, TOLERANCE)
+        left = theta[:, 2:] / self.spread
+        rank = left.shape[1] if left.any() else 0
         return MatrixMap(
-            float(theta.factor), theta.factor + theta.diagonal / spread, np.array(theta.intercept),
-            theta.left / spread if used else theta.left[:, :0], components if used else components[:, :0], floors,
+            factor, factor + theta[:, 1] / self.spread, np.array(theta[:, 0]), np.ascontiguousarray(left[:, :rank]),
+            self.components[:, :rank], self.floors,
         )  # fmt: skip
 
-    def _choose_strengths(self, rows: _ScaledRows, fold: IntArray) -> Parameters:
-        """Return the strengths of lowest cross-validated loss: of the diagonal, then of the matrix of low rank."""
-        folds = [
-            (_take(rows, np.flatnonzero(fold != number)), _take(rows, np.flatnonzero(fold == number)))
-            for number in range(FOLDS)
-        ]
-        folds = [pair for pair in folds if all(len(own.weight) for own in pair)]
-        best, lowest, starts = self._search(rows, folds, None, math.inf, [_identity(rows)] * len(folds))
-        if rows.projected.shape[1]:
-            matrix, _, _ = self._search(rows, folds, best, lowest, starts)
-            if math.isfinite(matrix) or self.structure == "low-rank":
-                return _strengths(rows, best, matrix)
-        return _strengths(rows, best, math.inf)
 
-    def _search(
-        self,
-        rows: _ScaledRows,
-        folds: list[tuple[_ScaledRows, _ScaledRows]],
-        diagonal: float | None,
-        lowest: float,
-        starts: list[Parameters],
-    ) -> tuple[float, float, list[Parameters]]:
-        """Return the best strength (of the matrix if that of the ``diagonal`` is given), its loss, and its parameters."""
-        best, chosen, worse = math.inf, starts, 0
-        for strength in STRENGTHS if diagonal is not None else (math.inf, *STRENGTHS):
-            strengths = _strengths(rows, strength, math.inf) if diagonal is None else _strengths(rows, diagonal, strength)
+class _StrengthSearch:
+    """The search for the strengths of lowest cross-validated loss, from the largest; each fit starts from the last."""
+
+    def __init__(self, rows: _ScaledRows, splits: Sequence[Split]) -> None:
+        self.folds = [(_take(rows, split.train), _take(rows, split.valid)) for split in splits]
+        self.chosen = [_find_start(rows)] * len(self.folds)
+        self.lowest = math.inf
+
+    def run(self, strengths: Sequence[float], penalties: Callable[[float], FloatArray]) -> float:
+        """Return the best of ``strengths``, infinity if none lowers the loss; its solutions become the chosen ones."""
+        best, worse, starts = math.inf, 0, self.chosen
+        for strength in strengths:
+            penalty = penalties(strength)
             starts = [
-                _minimise(train, start, strengths, SEARCH_TOLERANCE)
-                for (train, _), start in zip(folds, starts, strict=True)
+                _minimise(train, start, penalty, SEARCH_TOLERANCE)
+                for (train, _), start in zip(self.folds, starts, strict=True)
             ]
-            loss = sum(held.evaluate(theta)[0] for (_, held), theta in zip(folds, starts, strict=True))
-            if loss < lowest - TIE * abs(lowest) or not math.isfinite(lowest):
-                best, lowest, chosen, worse = strength, loss, starts, 0
+            pairs = zip(self.folds, starts, strict=True)
+            loss = sum(held.evaluate(*solution)[0] for (_, held), solution in pairs)
+            if math.isinf(self.lowest) or loss < self.lowest - TIE * abs(self.lowest):
+                best, self.lowest, self.chosen, worse = strength, loss, starts, 0
             else:
                 worse += 1
             if worse >= WORSE:
                 break
-        return best, lowest, chosen
+        return best
+
+    def scores(self) -> FloatArray:
+        """Return the probabilities of the held-out rows, fold by fold, by the chosen solutions."""
+        pairs = zip(self.folds, self.chosen, strict=True)
+        return np.concatenate([held.evaluate(*solution)[1] for (_, held), solution in pairs])
+
+
+def _centre_logits(P: FloatArray, floors: Floors) -> FloatArray:
+    """Return the logarithms of probabilities, less their mean over the classes."""
+    z = np.log(np.maximum(P, floors[0]))
+    z -= z.mean(axis=1, keepdims=True)
+    return z
 
 
 def _components(x: FloatArray, rank: int) -> FloatArray:
@@ -339,15 +406,19 @@ def _components(x: FloatArray, rank: int) -> FloatArray:
     return np.ascontiguousarray(vectors[:, ::-1][:, :rank])
 
 
-def _identity(rows: _ScaledRows) -> Parameters:
-    classes, rank = rows.z.shape[1], rows.projected.shape[1]
-    return Parameters(1.0, np.zeros(classes), np.zeros(classes), np.zeros((classes, rank)))
+def _find_start(rows: _ScaledRows) -> Solution:
+    """Return no change but a factor, halved while that lowers the loss: far too large logits have no curvature."""
+    factor, theta = 1.0, np.zeros((rows.x.shape[1], 2 + rows.projected.shape[1]))
+    loss = rows.evaluate(factor, theta)[0]
+    while factor > MIN_FACTOR and (lower := rows.evaluate(factor / 2, theta)[0]) < loss:
+        factor, loss = factor / 2, lower
+    return Solution(factor, theta)
 
 
-def _strengths(rows: _ScaledRows, diagonal: float, matrix: float) -> Parameters:
-    classes, rank = rows.z.shape[1], rows.projected.shape[1]
-    return Parameters(0.0, np.full(classes, diagonal), np.full(classes, diagonal), np.full((classes, rank), matrix))
+def _strengths(diagonal: float, matrix: float, rank: int) -> FloatArray:
+    """Return the penalty of the intercepts, of the diagonal, and of each column of the matrix of low rank."""
+    return np.array([diagonal, diagonal, *[matrix] * rank])
 
 
 def _take(rows: _ScaledRows, index: IntArray) -> _ScaledRows:
-    return replace(rows, **{name: getattr(rows, name)[index] for name in ("z", "x", "projected", "target", "weight")})
+    return replace(rows, **{name: getattr(rows, name)[index] for name in ("x", "projected", "target", "weight")})

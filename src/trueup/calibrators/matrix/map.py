@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.explain import Contribution, RowExplanation, explain_change
 from trueup.calibrators.model import (
     Map,
     are_finite,
@@ -19,6 +18,7 @@ from trueup.calibrators.model import (
     unpack_arrays,
     unpack_floors,
 )
+from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change
 from trueup.calibrators.stopping import apply_link
 from trueup.kernels.curves import scale_logits
 from trueup.kernels.threads import Workers
@@ -77,7 +77,7 @@ class MatrixMap(Map):
         matrix = f"a diagonal and a matrix of rank {rank}" if rank else "a diagonal"
         return f"logits of {len(self.scale)} classes times {self.factor:.4g}, plus {matrix}"
 
-    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Explain the change of one row: the shared factor, the own logit of the class, those of others, the intercept."""
         P: FloatArray = np.array([prediction], np.float64)
         z = np.log(np.maximum(P[0], self.floors[0]))
@@ -91,12 +91,15 @@ class MatrixMap(Map):
             "logits of other classes": whole - own * z,
             "intercept": self.intercept,
         }
-        contributions = []
+        contributions, sums = [], EffectSums(schema, row, prediction)
         for c, label in enumerate(schema.classes):
+            for other, factor in enumerate(self.matrix[c].tolist()):
+                sums.add((len(row) + other,), (factor - (other == c)) * float(z[other]), c)
+            sums.add((), float(self.intercept[c]), c)
             terms = {text: float(values[c]) for text, values in parts.items() if values.any()}
             terms["normalisation: probabilities add up to 1"] = float(changes[c]) - math.fsum(terms.values())
             contributions += [Contribution(text, value, label) for text, value in terms.items()]
-        return explain_change("softmax", prediction, after, contributions, changes.tolist())
+        return explain_change("softmax", prediction, after, contributions, sums, changes.tolist())
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""

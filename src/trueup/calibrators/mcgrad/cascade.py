@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup import storage
-from trueup.calibrators import explain
+from trueup.calibrators.explain import tested_together
 from trueup.calibrators.floors import OLD_FLOORS, Floors
+from trueup.calibrators.history import CapacityTrial
 from trueup.calibrators.model import (
     FileContentError,
     Map,
@@ -31,7 +32,16 @@ from trueup.calibrators.model import (
     require,
     unpack_floors,
 )
-from trueup.calibrators.stopping import CapacityTrial, apply_link, count_rounds, task_loss
+from trueup.calibrators.row_explanation import (
+    CLIPPED,
+    ConditionSum,
+    Contribution,
+    EffectSums,
+    RowExplanation,
+    TreeWalker,
+    explain_change,
+)
+from trueup.calibrators.stopping import apply_link, count_rounds, task_loss
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError, FileError
 from trueup.kernels.threads import Workers
@@ -51,10 +61,9 @@ from trueup.kernels.trees import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray
-    from trueup.calibrators.explain import RowExplanation
     from trueup.data.table import Schema, Table
 
 LINKS = {"identity": IDENTITY, "logit": LOGIT, "softmax": SOFTMAX}
@@ -65,6 +74,7 @@ NODE_DTYPES = {
     "feature": "<i4", "threshold": "<f8", "left": "<i4", "right": "<i4", "missing_left": "|u1", "words_at": "<i4",
     "words_in": "<i4",
 }  # fmt: skip
+LEFT_SHARE, SHARE_DTYPE = "forests/left_share", "|u1"  # an array that older files do not have: one byte per node
 FOREST_DTYPES = {**TREE_DTYPES, **NODE_DTYPES, "words": "<u4", "value": "<f8"}
 RESCALING = "rescaling (theta)"
 NO_CONDITION = "every row"
@@ -89,11 +99,13 @@ class CascadeRound:
     trials: tuple[CapacityTrial, ...] = ()  # capacities that were compared before this round; not stored in models
     more: tuple[Forest, ...] = ()  # further trees, which are not evaluated on held-out rows; see `joined`
     floors: Floors = OLD_FLOORS  # of the first round: the distances that predictions keep from 0 and 1 before the link
+    gains: tuple[float, ...] = ()  # of the splits on each feature, then on each score; not stored in models
+    losses: tuple[float, ...] = ()  # held-out loss after each tree, before the factor; not stored
 
     def joined(self) -> CascadeRound:
         """Return the round as a model has it: all trees in one forest per cascade, and no trials."""
         pairs = zip(self.forests, self.more, strict=True) if self.more else ((forest,) for forest in self.forests)
-        return replace(self, forests=tuple(join_forests(pair) for pair in pairs), more=(), trials=())
+        return replace(self, forests=tuple(join_forests(pair) for pair in pairs), more=(), trials=(), gains=(), losses=())
 
     @property
     def is_line(self) -> bool:
@@ -201,6 +213,12 @@ class Cascade(Map):
     def _clipped(self, scores: FloatArray) -> FloatArray:
         return scores if self.clip is None else np.clip(scores, *self.clip)
 
+    def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:
+        """Yield the predictions of all rows after 0, 1, 2, ... rounds."""
+        features = list(columns)
+        for count in range(len(self.rounds) + 1):
+            yield replace(self, rounds=self.rounds[:count]).apply(features, prediction)
+
     def describe(self) -> str:
         """Return the numbers of rounds, trees and table cells as text."""
         tables = f"{self.cells:,} table cells" if self.cells or not self.trees else "traversed"
@@ -214,14 +232,19 @@ class Cascade(Map):
         """
         low, high = self.floors
         start, given = (apply_link(np.array([prediction]), self.link, floors)[0] for floors in (self.floors, None))
-        conditions: dict[tuple[int, tuple[int, ...]], explain.ConditionSum] = defaultdict(explain.ConditionSum)
+        conditions: dict[tuple[int, tuple[int, ...]], ConditionSum] = defaultdict(ConditionSum)
+        sums = EffectSums(schema, row, prediction)
         rescaling = np.zeros(self.outputs)
         states, means = [start.copy() for _ in range(self.cascades)], [np.array(prediction, np.float64)]
+        # F_t = theta_t (F + trees): what trees add is multiplied by the factors from their round on, the score by all.
+        factors = np.cumprod([step.thetas for step in self.rounds[::-1]], axis=0)[::-1]
         for number, step in enumerate(self.rounds):
             for place, forest in enumerate(step.forests):
                 values, added, weight = [*row, *states[place].tolist()], np.zeros(self.outputs), 1 / len(step.forests)
+                walker, factor = TreeWalker(forest), float(factors[number, place]) / len(step.forests)
                 for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
-                    path, leaf = explain.follow_tree(forest, root, values)
+                    path, leaf = walker.follow(root, values)
+                    sums.add_tree(walker.divide(root, values), leaf * factor, output)
                     names = tuple(sorted({feature for feature, _, _ in path}))
                     # Later rounds test the score after earlier ones: a condition on it is a different condition.
                     condition = conditions[number if names and names[-1] >= len(row) else 0, names]
@@ -236,29 +259,29 @@ class Cascade(Map):
         contributions = []
         for (number, names), condition in conditions.items():
             text = condition.describe(schema, row, names, self.link, number, means[number]) or NO_CONDITION
-            contributions += [
-                explain.Contribution(text, change, labels[output]) for output, change in condition.sums.items()
-            ]
+            contributions += [Contribution(text, change, labels[output]) for output, change in condition.sums.items()]
         if any(theta != 1 for step in self.rounds for theta in step.thetas):
-            contributions += [
-                explain.Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)
-            ]
+            contributions += [Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)]
         if (start != given).any():
             text = f"probabilities are at least {low:g}"
             if self.outputs == 1:
                 text += " from 0 and 1" if low == high else f" from 0 and {high:g} from 1"
             contributions += [
-                explain.Contribution(text, float(c), label) for c, label in zip(start - given, labels, strict=True) if c
+                Contribution(text, float(c), label) for c, label in zip(start - given, labels, strict=True) if c
             ]
         end, after = np.mean(states, axis=0), self.apply_one(list(row), list(prediction))
         if self.clip is not None and abs(end[0] - after[0]) > MIN_CLIPPING:
-            contributions.append(explain.Contribution(explain.CLIPPED.format(*self.clip), float(after[0] - end[0])))
+            contributions.append(Contribution(CLIPPED.format(*self.clip), float(after[0] - end[0])))
+            sums.add((), float(after[0] - end[0]))
             end = after
-        return explain.explain_change(self.link, prediction, after, contributions, (end - given).tolist())
+        for output in range(self.outputs):
+            scaled = float(factors[0].mean() - 1) * float(start[output]) if self.rounds else 0.0
+            sums.add((), scaled + float(start[output] - given[output]), output)
+        return explain_change(self.link, prediction, after, contributions, sums, (end - given).tolist())
 
     def feature_sets(self) -> list[tuple[int, ...]]:
         """Return sets of one or two features that one path of a tree tests, as `tested_together` sorts them."""
-        return explain.tested_together([forest for step in self.rounds for forest in step.forests], len(self.levels))
+        return tested_together([forest for step in self.rounds for forest in step.forests], len(self.levels))
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return what a model file stores of the map: an entry of its JSON manifest, and arrays as bytes by name."""
@@ -299,7 +322,9 @@ def pack_forests(forests: Sequence[Forest]) -> tuple[list[dict[str, int]], dict[
         for name, dtype in FOREST_DTYPES.items()
         if arrays
     }
-    return [{name: len(array) for name, array in forest.items()} for forest in arrays], blobs
+    if any(len(forest.left_share) for forest in forests):
+        blobs[LEFT_SHARE] = b"".join(forest.left_shares().tobytes() for forest in forests)
+    return [{name: len(forest[name]) for name in FOREST_DTYPES} for forest in arrays], blobs
 
 
 def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tuple[int, ...], outputs: int) -> list[Forest]:
@@ -307,6 +332,8 @@ def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tup
     if not sizes:
         return []
     stored = {name: np.frombuffer(blobs[f"forests/{name}"], np.dtype(dtype)) for name, dtype in FOREST_DTYPES.items()}
+    shares, nodes = np.frombuffer(blobs.get(LEFT_SHARE, b""), SHARE_DTYPE), 0
+    require(LEFT_SHARE not in blobs or len(shares) == len(stored["feature"]), "the shares of rows do not match the nodes")
     begin = dict.fromkeys(FOREST_DTYPES, 0)
     forests = []
     for index, lengths in enumerate(sizes):
@@ -320,7 +347,8 @@ def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tup
             begin[name] = end
         for names in (TREE_DTYPES, NODE_DTYPES):
             require(len({len(arrays[name]) for name in names}) == 1, f"{place} has arrays of unequal length")
-        forests.append(Forest(**arrays))
+        own, nodes = slice(nodes, nodes + len(arrays["feature"])), nodes + len(arrays["feature"])
+        forests.append(Forest(**arrays, left_share=shares[own].copy()))
         _check_forest(forests[-1], place, levels, outputs)
     require(all(begin[name] == len(array) for name, array in stored.items()), "it has trees that belong to no round")
     return forests
@@ -373,6 +401,7 @@ def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], d
             **({"more": [next(size) for _ in round_.more]} if round_.more else {}),
             **pack_floors(round_.floors),
             **({"capacities": [asdict(trial) for trial in round_.trials]} if round_.trials else {}),
+            **({"gains": list(round_.gains)} if round_.gains else {}),
         }
         for round_ in rounds
     ]
@@ -383,10 +412,9 @@ def unpack_rounds(
     entries: Any, blobs: Mapping[str, bytes], levels: tuple[int, ...], outputs: int
 ) -> tuple[CascadeRound, ...]:
     """Restore the rounds from what `pack_rounds` returned; raise FileContentError if it is invalid."""
-    require(
-        set(blobs) == ({f"forests/{name}" for name in FOREST_DTYPES} if entries else set()),
-        "it has arrays that the manifest does not list",
-    )
+    known = {f"forests/{name}" for name in FOREST_DTYPES} if entries else set()
+    optional = {LEFT_SHARE} if entries else set()
+    require(known <= set(blobs) <= known | optional, "it has arrays that the manifest does not list")
     sizes = [size for entry in entries for size in (*entry["forests"], *entry.get("more", ()))]
     forests = iter(unpack_forests(sizes, blobs, levels, outputs))
     low, high = FACTOR_BOUNDS
@@ -406,7 +434,10 @@ def unpack_rounds(
         trials = tuple(CapacityTrial(**trial) for trial in entry.get("capacities", ()))
         check_fields(*trials)
         require(not trials or sum(trial.chosen for trial in trials) == 1, "no capacity is chosen")
-        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more, floors))
+        gains = tuple(entry.get("gains", ()))
+        valid = not gains or (len(gains) == len(levels) + outputs and are_finite(*gains) and min(gains) >= 0)
+        require(valid, "the gains of a round are invalid")
+        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more, floors, gains))
     return tuple(rounds)
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.special import expit, softmax
 
 from trueup._validate import MAX_INTEGER, check_integer, check_number
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
+from trueup.calibrators.history import History
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound, Checkpoint, fingerprint_table
-from trueup.calibrators.mcgrad.grower import CascadeGrower, is_complete
-from trueup.calibrators.stopping import CrossValidation, History, task_loss
+from trueup.calibrators.mcgrad.grower import CascadeGrower, gain_shares, is_complete, now
+from trueup.calibrators.scoring import score_name
+from trueup.calibrators.stopping import CrossValidation, task_loss
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 from trueup.learners.lightgbm import GrowthParameters, check_other_parameters
@@ -38,6 +40,7 @@ MAX_TREES, FIXED_TREES = 2000, 100
 MAX_ROUNDS, FIXED_ROUNDS = 10, 1
 TREE_PATIENCE = 20
 MAX_LEAVES = MAX_BINS = 4096
+TRIAL_SHARE = 0.25  # of a time limit, for the comparison of capacities
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -119,13 +122,23 @@ class MCGrad(SegmentCalibrator):
     resume : str or path, optional
         A file for finished rounds. If a fit was interrupted, the next one on the same rows with the same parameters
         continues from there and returns the same model. The file is deleted when a fit succeeds.
+    time_limit : float, optional
+        Seconds after which the fit grows no more trees and returns the best rounds so far; ``history_.stopped`` says so. At
+        most a quarter of it is for the comparison of capacities. Reading the rows before and explaining the model
+        afterwards are not limited, and such a fit depends on the speed of the machine.
 
     Attributes
     ----------
     model_ : Model
         The fitted model, which can be saved.
     history_ : History
-        The held-out loss of every round, the number chosen, and the reason.
+        The held-out loss and the training loss of every round, the number chosen, and the reason;
+        `trueup.figures.draw_history` draws it.
+    feature_importances_ : ndarray of float64
+        The share of each column of ``feature_names_in_``, the features and then the score itself, in the gain of all splits
+        of the trees of the model; zeros if it has no trees. Lines, which use the score alone, have no part in it.
+    feature_names_in_ : ndarray of str
+        The features, followed by the predictions.
     held_out_ : Scored or None
         Outcomes ``y``, scores ``p`` and weights ``w`` of the held-out rows, in input order, each scored by a model that was
         not trained on it. `trueup.decisions` takes them as ``labelled=calibrator``. They are not for an audit, which is
@@ -185,38 +198,53 @@ class MCGrad(SegmentCalibrator):
     logits: bool = False
     engine: str = "auto"
     resume: str | os.PathLike[str] | None = None
+    time_limit: float | None = None
+
+    uses_score: ClassVar[bool] = True
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
-        growth = self._growth_parameters(table.schema)
+        deadline, trial_deadline = self._deadlines(now())
+        growth, loss = self._growth_parameters(table.schema), task_loss(table.schema.task)
         rows, splits = self._split_rows(table)
         checkpoint = None
         if self.resume is not None:
             checkpoint = self._checkpoint(growth, {**fingerprint_table(rows), "training rows": len(table)})
+        score = self._rule_score(rows, np.concatenate([split.valid for split in splits]))
+        training: list[float] = []
         grower = CascadeGrower(
-            rows, task_loss(table.schema.task), splits, growth, stopping.scale_weights(rows.weight, len(table)),
+            rows, loss, splits, growth, stopping.scale_weights(rows.weight, len(table)),
             Workers(self.threads), progress, capacities=self._capacities(growth, len(table)),
             fast_rate=self._fast_rate(), max_rounds=self._max_rounds(),
             line=self.stopping is not None, averaged=self._is_averaged(),
             given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
+            score=score, training=training, deadline=deadline, trial_deadline=trial_deadline,
         )  # fmt: skip
         evaluated, rounds = grower.evaluated_rows, grower.rounds
         choice = stopping.choose_rounds(
             grower.losses(),
-            None if rows.weight is None else rows.weight[evaluated],
+            None if rows.weight is None or score is not None else rows.weight[evaluated],
             patience=self._max_rounds() if self.stopping is None else self.stopping.patience,
             on_improvement=None if self.stopping is None else grower.keep_best,
-            cluster=stopping.cluster_numbers(rows, evaluated),
+            cluster=stopping.cluster_numbers(rows, evaluated) if score is None else None,
             is_line=lambda number: rounds[number - 1].is_line,
             errors=stopping.SEARCH_ERRORS,
         )
-        cascade, history = self._finish(table.schema, *choice, rounds, grower.refit)
+        cascade, history, importances = self._finish(
+            table.schema, *choice, rounds, grower.refit, training, late=grower.late
+        )
         best = grower.best
         del grower  # and its memory, before the model is applied
         held_out = None
         if self.stopping is not None:
-            scores = rows.prediction[evaluated] if best is None else _invert_link(best, task_loss(table.schema.task).link)
+            scores = rows.prediction[evaluated] if best is None else loss.invert_link(best)
             held_out = stopping.collect_held_out(rows, evaluated, scores)
-        return FitResult(cascade, history, held_out=held_out, on_success=checkpoint.done if checkpoint else None)
+        done = checkpoint.done if checkpoint else None
+        return FitResult(cascade, history, held_out=held_out, importances=importances, on_success=done)
+
+    def _deadlines(self, started: float) -> tuple[float, float]:
+        """Return when a fit that began at ``started`` stops growing, and when it stops comparing capacities."""
+        limit = math.inf if self.time_limit is None else float(self.time_limit)
+        return started + limit, started + TRIAL_SHARE * limit
 
     def _fit_partitioned(self, partitions: PartitionedTable) -> None:
         from trueup.calibrators.mcgrad.partitioned import fit_partitioned
@@ -239,25 +267,50 @@ class MCGrad(SegmentCalibrator):
         evaluations: Sequence[tuple[float, float, float]],
         rounds: Sequence[CascadeRound],
         refit: Callable[[tuple[CascadeRound, ...]], tuple[CascadeRound, ...]],
-    ) -> tuple[Cascade, History]:
-        """Return the map of the first ``chosen`` rounds, after ``refit`` if the rule requires it, and the full history."""
+        training: Sequence[float],
+        *,
+        late: bool,
+    ) -> tuple[Cascade, History, FloatArray]:
+        """Return the map of the first ``chosen`` rounds, the full history, and the share of each column in the gain.
+
+        A rule may require to ``refit`` the rounds. ``training`` are the training losses; ``late`` says that the time limit
+        ended the search.
+        """
         most, loss = self._max_rounds(), task_loss(schema.task)
+        score = None if self.stopping is None else self.stopping.score
+        measure = loss.measure if score is None else score_name(score)
         if self.stopping is None:
-            chosen, reason = most, f"{stopping.count_rounds(most)} as specified; no rows were held out"
+            chosen = len(rounds) if late else most
+            reason = f"{stopping.count_rounds(chosen)} as specified; no rows were held out"
         else:
             end = "the next round did not lower it significantly"
             if is_complete(rounds[:chosen], most):
                 end = "stopped at the maximum number of rounds"
-            reason = stopping.describe_choice(chosen, evaluations, end, line=bool(rounds) and rounds[0].is_line)
+            elif late:
+                end = "stopped at the time limit"
+            compared = stopping.HELD_OUT_LOSS if self.stopping.score is None else f"held-out {measure}"
+            reason = stopping.describe_choice(
+                chosen, evaluations, end, f"scores are left unchanged{' (stopped at the time limit)' * late}",
+                line=bool(rounds) and rounds[0].is_line, measure=compared,
+            )  # fmt: skip
         trees, thetas = [r.trees for r in rounds], [sum(r.thetas) / len(r.thetas) for r in rounds]
         evaluated_on = stopping.evaluation_rows(self.stopping)
-        history = History.of(evaluations, chosen, reason, evaluated_on, loss.measure, trees, thetas)
-        history = replace(history, capacities=tuple(trial for round_ in rounds for trial in round_.trials))
+        history = History.of(evaluations, chosen, reason, evaluated_on, measure, trees, thetas, training)
+        curves: list[tuple[float, ...]] = [(), *(round_.losses if score is None else () for round_ in rounds)]
+        history = replace(
+            history, capacities=tuple(trial for round_ in rounds for trial in round_.trials),
+            rounds=tuple(
+                replace(own, tree_losses=curve)
+                for own, curve in zip(history.rounds, curves, strict=False)
+            ),
+            stopped=f"the time limit of {self.time_limit} s ended the fit: the best rounds so far are kept" * late,
+        )  # fmt: skip
         kept = tuple(rounds[:chosen])
         if kept and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
             kept = refit(kept)
         joined = tuple(round_.joined() for round_ in kept)
-        return Cascade(loss.link, schema.levels, len(schema.prediction), joined), history
+        cascade = Cascade(loss.link, schema.levels, len(schema.prediction), joined)
+        return cascade, history, gain_shares(kept, len(schema.features) + len(schema.prediction))
 
     def _is_averaged(self) -> bool:
         return isinstance(self.stopping, CrossValidation) and not self.stopping.refit
@@ -327,6 +380,7 @@ class MCGrad(SegmentCalibrator):
         check_growth(self)
         check_integer("min_rows", self.min_rows, 1, MAX_INTEGER)
         check_number("min_gain", self.min_gain, 0)
+        check_number("time_limit", self.time_limit, 0, above=True, optional=True)
         check_number("subsample", self.subsample, 0, 1, above=True)
         if self.monotone is not False and outputs > 1:
             raise ArgumentError(
@@ -344,7 +398,8 @@ class MCGrad(SegmentCalibrator):
 
     def _json_parameters(self) -> dict[str, Any]:
         """Return the parameters as JSON values, except for ``resume``, which does not affect the model."""
-        return {name: value for name, value in super()._json_parameters().items() if name != "resume"}
+        skipped = ("resume",) if self.time_limit is not None else ("resume", "time_limit")
+        return {name: value for name, value in super()._json_parameters().items() if name not in skipped}
 
 
 def check_growth(calibrator: Any) -> None:
@@ -362,10 +417,3 @@ def check_growth(calibrator: Any) -> None:
 def _averaged_rate(leaves: int) -> float:
     """Return the learning rate of trees whose models are averaged."""
     return next((rate for size, rate in reversed(LEAVES.items()) if leaves >= size), TABLE_RATE)
-
-
-def _invert_link(F: FloatArray, link: str) -> FloatArray:
-    """Return predictions, (n,), or (n, k) for k classes, of scores on the scale of a link."""
-    if link == "softmax":
-        return np.asarray(softmax(F, axis=1))
-    return np.asarray(expit(F[:, 0]) if link == "logit" else F[:, 0])

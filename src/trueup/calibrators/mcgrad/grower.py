@@ -7,6 +7,7 @@ all-reduce, so that all workers take the same steps and hold the same trees in t
 from __future__ import annotations
 
 import math
+import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,10 +18,12 @@ from scipy.special import expit, softmax
 
 from trueup.calibrators import stopping
 from trueup.calibrators.floors import OLD_FLOORS, Floors, find_floors
+from trueup.calibrators.history import CapacityTrial
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound
 from trueup.calibrators.mcgrad.levels import LevelStatistics
 from trueup.calibrators.mcgrad.line import fit_lines, line_loss, line_p_value
-from trueup.calibrators.stopping import CapacityTrial, Split, TaskLoss, hold_out_last
+from trueup.calibrators.scoring import RuleScore, evaluate
+from trueup.calibrators.stopping import Split, TaskLoss, hold_out_last
 from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 from trueup.data import folds
 from trueup.errors import FileError
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
     from trueup.kernels.trees import Forest
 
+now = time.monotonic
 TREES_PER_STEP = 5  # trees a fold grows at a time
 MAX_LEAD = 20  # trees by which a fold may be ahead of the others
 MORE_TREES = 1.5  # how many times the best number of trees of one model the mean of several has
@@ -78,6 +82,11 @@ class CascadeGrower:
     given: Sequence[CascadeRound] = ()  # rounds grown before on the same rows: `losses` applies them first
     sample: Table | None = None  # rows that determine the bins, the same for all workers
     on_round: Callable[[Sequence[CascadeRound]], None] | None = None  # called with all rounds so far after a new one
+    score: RuleScore | None = None  # of the stopping rule: rounds are evaluated by it instead of the loss
+    training: list[float] | None = None  # if given, the training loss is appended to it, of the base score and each round
+    deadline: float = math.inf  # time (`now`) after which nothing more is grown
+    trial_deadline: float = math.inf  # of the comparison of capacities
+    late: bool = field(default=False, init=False)  # whether the deadline ended the fit
     rounds: list[CascadeRound] = field(default_factory=list, init=False)
     best: FloatArray | None = field(default=None, init=False)
 
@@ -146,18 +155,51 @@ class CascadeGrower:
     def losses(self) -> Iterator[FloatArray]:
         """Yield the losses of the evaluated rows: of the base score, then after each round, grown when requested."""
         given = iter(self.given)
+        if self.training is not None:
+            self.training.append(self._training_loss([1.0] * len(self.splits)))
         yield self._evaluate()
         while not is_complete(self.rounds, self.max_rounds):
             round_ = next(given, None)
             if round_ is not None:
                 self._apply_round(round_)
             else:
+                count = len(self.rounds)
+                if self._is_late():
+                    return
                 self.grow()
+                if len(self.rounds) == count:
+                    return
                 if self.on_round is not None:
                     self.on_round(self.rounds)
             yield self._evaluate()
 
+    def _is_late(self, deadline: float | None = None) -> bool:
+        """Return whether the time of the fit, or another deadline, is over on any worker: all take the same steps."""
+        if self.deadline == math.inf:
+            return False
+        own = now() > (self.deadline if deadline is None else deadline)
+        over = bool(self.communicator.all_reduce_max([float(own)])[0] > 0)
+        self.late = self.late or (over and deadline is None)
+        return over
+
+    def _training_loss(self, thetas: Sequence[float]) -> float:
+        """Return the mean over the splits of the loss (or score) of their training rows, with scores times ``thetas``."""
+        losses = []
+        for split, F, theta in zip(self.splits, self.F, thetas, strict=True):
+            rows = split.train
+            weight = None if self.table.weight is None else self.table.weight[rows]
+            if self.score is None:
+                losses.append(
+                    stopping.weighted_mean(self.loss.per_row(self.y[rows], theta * F[rows]), weight, self.communicator)
+                )
+            else:
+                p, own = self.loss.invert_link(theta * F[rows]), np.ones(len(rows)) if weight is None else weight
+                losses.append(evaluate(self.score.score, self.y[rows], p, own))
+        return float(np.mean(losses))
+
     def _evaluate(self) -> FloatArray:
+        if self.score is not None:
+            return self.score.values(self.loss.invert_link(self.held_out_scores()))
         return self.loss.per_row(self.y[self.evaluated_rows], self.held_out_scores())
 
     def _averaging_gains(self, scores: Sequence[FloatArray]) -> FloatArray:
@@ -183,6 +225,7 @@ class CascadeGrower:
     def refit(self, kept: Sequence[CascadeRound]) -> tuple[CascadeRound, ...]:
         """Grow a single cascade on all rows, with the numbers of rounds and trees and the factors of ``kept``."""
         grower = replace(self, splits=hold_out_last(len(self.y)), binned=self.binned, given=(), capacities=())
+        grower.deadline, grower.training, grower.score = math.inf, None, None
         for round_ in kept:
             if round_.trials:
                 self._use_capacity(round_.trials)
@@ -204,6 +247,8 @@ class CascadeGrower:
         if len(self.capacities) > 1 and all(round_.is_line for round_ in self.rounds):
             trial, trials = self._choose_capacity()
             self._use_capacity(trials)
+            if self._is_late():
+                return
             if trial.sample is not None or trial.growth != self.growth:
                 trial = None  # its trees are of fewer rows, or of another learning rate
         floors = OLD_FLOORS if self.rounds else self.floors
@@ -280,6 +325,8 @@ class CascadeGrower:
             self._held_out = np.concatenate([own * F for own, F in zip(thetas, parts, strict=True)])
         else:
             self._held_out *= thetas[0]
+        if self.training is not None:
+            self.training.append(self._training_loss(thetas))
         if round_.more:
             self._add_forests(round_.more)
         for own, F in zip(thetas, self.F, strict=True):
@@ -361,16 +408,24 @@ class CascadeGrower:
         forests = tuple(growers[fold].forest(best).scaled(self.scale) for fold in every)
         trees = best
         more: tuple[Forest, ...] = ()
-        if self.averaged and len(forests) > 1:
+        if self.averaged and len(forests) > 1 and not self._is_late():
             trees = min(math.ceil(MORE_TREES * best), self.growth.trees)
             self._fold_workers.map(partial(TreeGrower.grow_to, trees=trees), list(growers.values()))
             more = tuple(growers[fold].forest(trees, best).scaled(self.scale) for fold in every)
+        gains = np.sum([growers[fold].gains(trees) for fold in every], axis=0)
         del growers, trial  # most of the memory of a fit
         lightgbm.release_memory()
-        return CascadeRound((math.nan,) * len(forests), forests, trees, more=more)
+        return CascadeRound(
+            (math.nan,) * len(forests), forests, trees, more=more, gains=tuple(gains.tolist()),
+            losses=tuple(self.scale**2 * loss for loss in search.mean_losses),
+        )  # fmt: skip
 
     def _grow_trees(
-        self, growers: dict[int, TreeGrower], growth: GrowthParameters, known: dict[int, list[float]]
+        self,
+        growers: dict[int, TreeGrower],
+        growth: GrowthParameters,
+        known: dict[int, list[float]],
+        deadline: float | None = None,
     ) -> _TreeSearch:
         """Grow trees until more of them no longer lower the held-out loss.
 
@@ -381,15 +436,17 @@ class CascadeGrower:
         mass = {f: float(len(s.valid) if self.weight is None else self.weight[s.valid].sum()) for f, s in splits.items()}
         if not self._has_held_out:
             search = _TreeSearch(mass, growth, known)
-            self._fold_workers.map(partial(TreeGrower.grow, trees=growth.trees), list(growers.values()))
-            search.best = growth.trees
+            step = growth.trees if self.deadline == math.inf else TREES_PER_STEP
+            while search.best < growth.trees and not (search.best and self._is_late(deadline)):
+                search.best = min(search.best + step, growth.trees)
+                self._fold_workers.map(partial(TreeGrower.grow_to, trees=search.best), list(growers.values()))
             return search
         if self.communicator.size > 1:
-            return self._grow_trees_distributed(growers, growth, known, mass)
+            return self._grow_trees_distributed(growers, growth, known, mass, deadline)
         search = _TreeSearch(mass, growth, known)
         running: dict[Future[list[float]], int] = {}
         with ThreadPoolExecutor(min(self.workers.threads, len(growers)), initializer=lightgbm.silence) as pool:
-            while not search.finished():
+            while not search.finished() and not (search.seen and self._is_late(deadline)):
                 for fold in search.next_folds(set(running.values()), self.workers.threads - len(running)):
                     count = min(TREES_PER_STEP, growth.trees - len(search.losses[fold]))
                     running[pool.submit(growers[fold].grow, count)] = fold
@@ -405,14 +462,14 @@ class CascadeGrower:
 
     def _grow_trees_distributed(
         self, growers: dict[int, TreeGrower], growth: GrowthParameters, known: dict[int, list[float]],
-        local_mass: dict[int, float],
+        local_mass: dict[int, float], deadline: float | None = None,
     ) -> _TreeSearch:  # fmt: skip
         """Grow as `_grow_trees` does, some trees per fold in turn; ``local_mass`` is the held-out weight here, per fold."""
         grown = list(growers)
         local = np.array([local_mass[fold] for fold in grown])
         mass = np.asarray(self.communicator.all_reduce_sum(local))
         search = _TreeSearch(dict(zip(grown, mass.tolist(), strict=True)), growth, known)
-        while not search.finished():
+        while not search.finished() and not (search.seen and self._is_late(deadline)):
             behind = min(map(len, search.losses.values()))
             count = min(TREES_PER_STEP, growth.trees - behind)
             for index, fold in enumerate(grown):
@@ -439,7 +496,7 @@ class CascadeGrower:
         trials = {middle: self._run_trial(self.capacities[middle], data, math.inf, sample)}
         for step in (-1, 1):
             at = middle + step
-            while 0 <= at < len(self.capacities):
+            while 0 <= at < len(self.capacities) and not self._is_late(self.trial_deadline):
                 trials[at] = self._run_trial(self.capacities[at], data, TRIAL_WORK * trials[best].work, sample)
                 difference, error = self._compare(trials[at], trials[best])
                 if difference < 0:
@@ -491,7 +548,7 @@ class CascadeGrower:
         cost = math.log2(growth.leaves)  # of a tree: each row takes part in this many levels of splits
         most = int(min(growth.trees, TRIAL_TREES, max(limit / cost, growth.patience)))
         growers = {fold: TreeGrower(own, self._fold_growth(growth, fold)) for fold, own in data.items()}
-        search = self._grow_trees(growers, replace(growth, trees=most), {})
+        search = self._grow_trees(growers, replace(growth, trees=most), {}, self.trial_deadline)
         forests = {fold: grower.forest(search.best).scaled(self.scale) for fold, grower in growers.items()}
         rows = {fold: _sampled(self.splits[fold].valid, sample) for fold in data}
         scores = [self._score(forests[fold], fold, rows[fold]) for fold in data]
@@ -548,6 +605,7 @@ class _TreeSearch:
     def __init__(self, mass: dict[int, float], growth: GrowthParameters, known: dict[int, list[float]]) -> None:
         self.mass, self.growth = mass, growth
         self.losses = {fold: list(known.get(fold, ())) for fold in mass}
+        self.mean_losses: list[float] = []  # of all folds, after each tree that all of them have
         self.seen, self.best, self.lowest = 0, 0, np.inf
 
     def next_folds(self, running: set[int], free: int) -> list[int]:
@@ -563,11 +621,18 @@ class _TreeSearch:
         while self.seen < min(map(len, self.losses.values())):
             loss = float(np.average([losses[self.seen] for losses in self.losses.values()], weights=weights))
             self.seen += 1
+            self.mean_losses.append(loss)
             if loss < self.lowest - stopping.LOSS_TOLERANCE * abs(self.lowest) or self.best == 0:
                 self.best, self.lowest = self.seen, loss
             if self.seen - self.best >= self.growth.patience:
                 return True
         return self.seen >= self.growth.trees
+
+
+def gain_shares(rounds: Sequence[CascadeRound], columns: int) -> FloatArray:
+    """Return the share of each of the ``columns`` in the gain of all splits of some rounds; zeros without a split."""
+    totals = np.sum([np.zeros(columns), *(np.array(round_.gains) for round_ in rounds if round_.gains)], axis=0)
+    return np.asarray(totals / (totals.sum() or 1.0))
 
 
 def is_complete(rounds: Sequence[CascadeRound], most: int) -> bool:

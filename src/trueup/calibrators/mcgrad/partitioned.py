@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
@@ -18,7 +19,8 @@ import numpy as np
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult
 from trueup.calibrators.mcgrad.cascade import CascadeRound, fingerprint_table
-from trueup.calibrators.mcgrad.grower import CascadeGrower, is_complete
+from trueup.calibrators.mcgrad.grower import CascadeGrower, is_complete, now
+from trueup.calibrators.scoring import refuse_score
 from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
 from trueup.cluster.files import ScanPartitions
 from trueup.data.columns import engine_of
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
     from trueup.calibrators.mcgrad.estimator import MCGrad
+    from trueup.calibrators.stopping import Stopping
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
@@ -106,19 +109,17 @@ class FitPlan:
     validation: Table | None  # held-out rows of a `Validation`; used by the worker of rank 0
     digest: int | None = None  # of all rows, if they are computed again for every round
     progress: Callable[[int, int], None] | None = None  # trees of a round so far and at most, in this process
+    seconds: float = math.inf  # left of the time limit
+    trial_seconds: float = math.inf  # for the comparison of capacities
 
 
 def fit_partitioned(
     calibrator: MCGrad, partitions: PartitionedTable, progress: Any = None, summary: TrainingSummary | None = None
 ) -> None:
     """Fit on rows in partitions, as `Calibrator.fit_table` does on a Table; ``summary`` is that of all rows, if known."""
-    rule, schema = calibrator.stopping, partitions.schema
+    rule, schema, started = calibrator.stopping, partitions.schema, now()
+    _check_rule(rule, partitions)
     growth = calibrator._growth_parameters(schema)
-    if isinstance(rule, Validation) and engine_of(rule.data) is not None:
-        raise ArgumentError(
-            "the rows of a Validation must be in memory; the training rows need not be",
-            hint="collect them first, or some of them",
-        )
     if summary is None:
         check_memory(partitions, rule)
         summary = summarise_partitions(partitions, int(calibrator.random_state))
@@ -142,24 +143,40 @@ def fit_partitioned(
     if calibrator.resume is not None:
         checkpoint = calibrator._checkpoint(growth, _fingerprint(summary, plan))
         rounds = list(checkpoint.rounds(_model_count(plan.rule)))
+    deadlines = calibrator._deadlines(started)
     while True:
-        added, chosen, evaluations = partitions.run_workers(partial(_fit_round, plan=plan, rounds=tuple(rounds)))
+        left = [max(deadline - now(), 0.0) for deadline in deadlines]
+        plan = replace(plan, seconds=left[0], trial_seconds=left[1])
+        added, chosen, evaluations, training, late = partitions.run_workers(
+            partial(_fit_round, plan=plan, rounds=tuple(rounds))
+        )
         if added is None:
             rounds = rounds[: len(evaluations) - 1]
             break
         rounds.append(added)
         if checkpoint is not None:
             checkpoint.keep(rounds)
-        if is_complete(rounds, max_rounds) or is_complete(rounds[chosen:], plan.patience):
+        if late or is_complete(rounds, max_rounds) or is_complete(rounds[chosen:], plan.patience):
             break
 
     def refit(kept: tuple[CascadeRound, ...]) -> Any:
         return partitions.run_workers(partial(_refit_rounds, plan=plan, rounds=kept))
 
-    cascade, history = calibrator._finish(schema, chosen, evaluations, rounds, refit)
-    calibrator._set_model(sample, FitResult(cascade, history), len(summary))
+    cascade, history, importances = calibrator._finish(schema, chosen, evaluations, rounds, refit, training, late=late)
+    calibrator._set_model(sample, FitResult(cascade, history, importances=importances), len(summary))
     if checkpoint is not None:
         checkpoint.done()
+
+
+def _check_rule(rule: Stopping, partitions: PartitionedTable) -> None:
+    """Raise if a stopping rule needs what rows in partitions do not have."""
+    where = "files" if isinstance(partitions, ScanPartitions) else "a cluster"
+    refuse_score(rule, f"a fit to rows in {where}", "it needs all held-out rows in memory at once")
+    if isinstance(rule, Validation) and engine_of(rule.data) is not None:
+        raise ArgumentError(
+            "the rows of a Validation must be in memory; the training rows need not be",
+            hint="collect them first, or some of them",
+        )
 
 
 def _model_count(rule: object) -> int:
@@ -207,8 +224,11 @@ def _fingerprint(summary: TrainingSummary, plan: FitPlan) -> dict[str, Any]:
 
 def _fit_round(
     table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: FitPlan, rounds: Sequence[CascadeRound]
-) -> tuple[CascadeRound | None, int, list[tuple[float, float, float]]]:
-    """Fit a round after ``rounds`` with all workers; return it, None if not needed, and the pair of `choose_rounds`."""
+) -> tuple[CascadeRound | None, int, list[tuple[float, float, float]], list[float], bool]:
+    """Fit a round after ``rounds`` with all workers; return it, None if not needed, and the pair of `choose_rounds`.
+
+    The training losses of all rounds follow, and whether the time limit ended the fit.
+    """
     grower = _make_grower(table, sizes, communicator, plan, rounds)
     weight = None if grower.table.weight is None else grower.table.weight[grower.evaluated_rows]
     losses = itertools.islice(grower.losses(), len(rounds) + 2)
@@ -217,7 +237,8 @@ def _fit_round(
         cluster=stopping.cluster_buckets(grower.table, grower.evaluated_rows),
         is_line=lambda number: grower.rounds[number - 1].is_line, errors=stopping.SEARCH_ERRORS,
     )  # fmt: skip
-    return grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None, chosen, evaluations
+    added = grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None
+    return added, chosen, evaluations, grower.training or [], grower.late
 
 
 def _refit_rounds(
@@ -255,7 +276,8 @@ def _make_grower(
         Workers(plan.threads or communicator.threads), plan.progress, communicator=communicator,
         capacities=plan.capacities, fast_rate=plan.fast_rate,
         line=plan.rule is not None or plan.validation is not None, averaged=plan.averaged,
-        max_rounds=plan.max_rounds, given=rounds, sample=plan.sample,
+        max_rounds=plan.max_rounds, given=rounds, sample=plan.sample, training=[],
+        deadline=now() + plan.seconds, trial_deadline=now() + plan.trial_seconds,
     )  # fmt: skip
 
 

@@ -13,8 +13,9 @@ from trueup._validate import MAX_INTEGER, check_choice, check_integer, check_num
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FeatureCalibrator, FitResult
 from trueup.calibrators.groups import fit_binners
+from trueup.calibrators.history import History, Round
 from trueup.calibrators.patches.map import ALL_ROWS, Patch, PatchList, PatchMap
-from trueup.calibrators.stopping import CrossValidation, History, Round, Split, Stopping, TaskLoss, apply_link, task_loss
+from trueup.calibrators.stopping import CrossValidation, Split, Stopping, TaskLoss, apply_link, task_loss
 from trueup.kernels.curves import find_shift, shift_scores, tally, to_logits
 from trueup.kernels.sorting import digitize
 from trueup.kernels.trees import MIN_PROBABILITY

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.explain import CLIPPED, Contribution, RowExplanation, explain_change, shorten
+from trueup.calibrators.explain import shorten
 from trueup.calibrators.model import Map, is_integer, pack_arrays, read_texts, require, unpack_arrays
+from trueup.calibrators.row_explanation import CLIPPED, Contribution, EffectSums, RowExplanation, explain_change
 from trueup.data.columns import frame_like, to_jsonable
 from trueup.kernels.curves import PatchProgram, score, shift_scores, to_logits
 from trueup.kernels.threads import Workers
 from trueup.metrics.result import html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray
     from trueup.data.table import Schema
@@ -185,6 +186,12 @@ class PatchMap(Map):
             score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
         return P
 
+    def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:
+        """Yield the predictions of all rows after 0, 1, 2, ... patches."""
+        features = list(columns)
+        for count in range(len(self.patches) + 1):
+            yield replace(self, patches=self.patches[:count]).apply(features, prediction)
+
     def describe(self) -> str:
         """Return the numbers of patches and of groups as text."""
         groups = len({patch.group for patch in self.patches})
@@ -195,17 +202,19 @@ class PatchMap(Map):
         """Explain the change of one row by the patches that apply to it."""
         start = np.array(prediction, np.float64)
         value = start = to_logits(start) if self.link == "logit" else start
-        program, contributions = self.program, []
+        program, contributions, sums = self.program, [], EffectSums(schema, row, prediction)
         for number, (patch, low, high) in enumerate(zip(self.patches, program.low, program.high, strict=True), start=1):
             if low <= value[0] < high and all(self._group(at, row[at]) == code for at, code in patch.conditions):
                 cell = "" if patch.score_range == "any" else f" & {schema.prediction[0]} {patch.score_range}"
                 contributions.append(Contribution(f"{patch.group}{cell} (patch {number})", patch.shift))
+                sums.add([feature for feature, _ in patch.conditions], patch.shift)
                 value = shift_scores(value, patch.shift, program.bounds)
         clipped = float(value[0] - start[0]) - sum(term.change for term in contributions)
         if self.clip is not None and abs(clipped) > 1e-12:
             contributions.append(Contribution(CLIPPED.format(*self.clip), clipped))
+            sums.add((), clipped)
         after = self.apply_one(list(row), list(prediction))
-        return explain_change(self.link, prediction, after, contributions, (value - start).tolist(), in_order=True)
+        return explain_change(self.link, prediction, after, contributions, sums, (value - start).tolist(), in_order=True)
 
     def _group(self, feature: int, value: float) -> int:
         """Return the group of a feature's value: its level code, or its bin; missing values are the last group."""

@@ -12,10 +12,11 @@ import numpy as np
 from trueup._validate import check_fraction
 from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.explain import Explanation
+from trueup.calibrators.explain import Explanation, summarise_changes
+from trueup.calibrators.history import History
 from trueup.calibrators.prior.map import OddsMap, PrevalenceEstimate
 from trueup.calibrators.prior.prevalence import NewRows, estimate_prevalence, solve_factor
-from trueup.calibrators.stopping import EXPECTED, TRAINING_ROWS, History, task_loss
+from trueup.calibrators.stopping import EXPECTED, TRAINING_ROWS, task_loss
 from trueup.data.sampling import Sampling
 from trueup.errors import ArgumentError, DataError, ShiftWarning
 from trueup.metrics.inputs import Scored, validate_scores
@@ -80,7 +81,8 @@ class PriorCorrection(Calibrator):
     -----
     The estimate is the prevalence of maximum likelihood, the limit of the EM algorithm of Saerens et al. (2002). Labelled
     rows correct it, as their scores given the outcome are those of the new rows; the interval then covers the sampling of
-    both. ``fit`` raises if the scores cannot tell: if even at the reference prevalence the interval would contain 0 or 1.
+    both. ``fit`` raises if the scores cannot tell: if at the reference prevalence the interval of as many rows
+    with calibrated scores would contain 0 or 1, or if labelled rows do not show that scores of positives are higher.
     It warns with labelled rows if the new scores are not a mixture of those of positives and negatives (chi-squared test
     at 0.001): then it is not the prevalence alone that has changed.
 
@@ -217,8 +219,7 @@ class PriorCorrection(Calibrator):
         assert isinstance(fitted, OddsMap)
         note = fitted.describe() if fitted.estimate is None else f"{fitted.describe()}: {fitted.estimate!r}"
         if table.outcome is None:
-            change = float(np.average(np.abs(after - table.prediction), weights=table.weight))
-            return Explanation((), len(table), change, 0.0, note)
+            return replace(summarise_changes(table, table.prediction, after), note=note)
         return replace(super()._explain_change(table, fitted, after), note=note)
 
     def _json_parameters(self) -> dict[str, Any]:

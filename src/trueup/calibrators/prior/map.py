@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.explain import Contribution, RowExplanation, explain_change
 from trueup.calibrators.model import Map, check_fields, require
+from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
@@ -80,11 +80,13 @@ class OddsMap(Map):
         """Return the factor and the offset as text."""
         return f"odds times {self.factor:.6g} (offset {math.log(self.factor):+.4f} of the logit)"
 
-    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Explain the change of one prediction: the offset of its logit."""
         after, offset = self.apply_one([], list(prediction)), math.log(self.factor)
         contribution = Contribution(f"prior: odds times {self.factor:.6g}", offset)
-        return explain_change("logit", prediction, after, [contribution], [offset])
+        sums = EffectSums(schema, row, prediction)
+        sums.add((), offset)
+        return explain_change("logit", prediction, after, [contribution], sums, [offset])
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the manifest entry; there are no arrays."""

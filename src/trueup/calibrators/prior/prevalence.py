@@ -10,8 +10,8 @@ t whose log-likelihood is within half a chi-squared quantile of the maximum.
 ``t m1 + (1 - t) m0`` in expectation, where m1 and m0 are its means over positives and negatives. With the score function of
 the likelihood at its maximum, ``g = (a - b) / (a t + b (1 - t))``, solving for t is efficient if scores are calibrated, and
 unbiased if they are not. The interval consists of the t for which the difference is within its standard error times a
-quantile: a quadratic inequality (Fieller 1954), with the variance of new rows as it is at t (as Wilson's interval for a
-rate).
+quantile of Student's distribution (one degree of freedom less than labelled rows of the rarer outcome): a quadratic
+inequality (Fieller 1954), with the variance of new rows as it is at t (as Wilson's interval for a rate).
 """
 
 from __future__ import annotations
@@ -127,8 +127,9 @@ def estimate_prevalence(
 ) -> PrevalenceEstimate:
     """Estimate the prevalence of ``rows`` with an interval; ``cluster`` has the clusters of the labelled rows.
 
-    Raise if the scores cannot tell: if the interval would contain 0 or 1 for as many rows at the reference prevalence.
-    (That is decided for the reference, since a refusal that depends on the estimate would leave the large estimates.)
+    Raise if the scores cannot tell: if calibrated scores such as these would leave 0 or 1 in the interval of as many rows
+    at the reference prevalence. That depends neither on the estimate nor on the means of labelled rows: refusals that did
+    would leave the answers with the largest errors. For the same reason an estimate below 0 becomes one in n + 2 rows.
     """
     likelihood, z = _Likelihood(rows, reference), normal_quantile(1 - level)
     size = float(rows.w.sum() ** 2 / (rows.w @ rows.w))
@@ -140,8 +141,6 @@ def estimate_prevalence(
         size /= max(1.0, _variance(own, rows.cluster) / max(_variance(own, None), 1e-300))
     moments = None if labelled is None else _Moments(labelled, likelihood.score(labelled.p, t), cluster)
     error = likelihood.standard_error(size, t)
-    if labelled is not None:
-        error = _Moments(labelled, likelihood.score(labelled.p, reference), cluster).standard_error(reference, size)
     if not z * error < min(reference, 1 - reference):
         raise DataError(
             f"the scores of {len(rows.p):,} rows cannot tell their prevalence: at the reference of {reference:.4g} its "
@@ -152,7 +151,11 @@ def estimate_prevalence(
         estimate = t
         low, high = (likelihood.crossing(t, end, z**2 / (2 * size)) for end in (0.0, 1.0))
     else:
-        estimate, (low, high) = moments.solve(mean, size, z)
+        from scipy.special import stdtrit
+
+        quantile = float(stdtrit(max(moments.fewest - 1, 1.0), (1 + level) / 2))
+        estimate, (low, high) = moments.solve(mean, size, quantile)
+        estimate = min(max(estimate, 1 / (size + 2)), 1 - 1 / (size + 2))
     low, high = max(low, 0.0), min(high, 1.0)
     if not low < estimate < high:
         raise DataError(f"no prevalence between 0 and 1 explains the scores of {len(rows.p):,} rows", hint=CANNOT_TELL)
@@ -169,6 +172,8 @@ class _Moments:
         self.labelled, self.g, self.cluster = labelled, g, cluster
         self.weights = [labelled.w * (1 - labelled.y), labelled.w * labelled.y]
         sizes = [float(w.sum() ** 2 / max(float(w @ w), 1e-300)) for w in self.weights]
+        # The effective number of rows, or of clusters, of the rarer outcome.
+        self.fewest = min(float(w.sum() ** 2 / max(_variance(w, cluster), 1e-300)) for w in self.weights)
         for name, size in zip(("negative", "positive"), sizes, strict=True):
             if size < MIN_OUTCOMES:
                 raise DataError(
@@ -178,16 +183,10 @@ class _Moments:
         self.means = [float(w @ g / w.sum()) for w in self.weights]
         self.squares = [float(w @ g**2 / w.sum()) for w in self.weights]
         influence = [w * (g - mean) / w.sum() for w, mean in zip(self.weights, self.means, strict=True)]
+        own = [_variance(values, cluster) for values in influence]
+        self.covariance = (_variance(influence[0] + influence[1], cluster) - sum(own)) / 2  # 0 without clusters
         # Unbiased for rows; with clusters it hardly matters.
-        self.variances = [_variance(own, cluster) * size / (size - 1) for own, size in zip(influence, sizes, strict=True)]
-        self.covariance = (_variance(influence[0] + influence[1], cluster) - sum(self.variances)) / 2
-
-    def standard_error(self, t: float, size: float) -> float:
-        """Return the standard error of an estimate at prevalence ``t`` from ``size`` new rows; infinite without a slope."""
-        (m0, m1), (q0, q1), (v0, v1) = self.means, self.squares, self.variances
-        own = (t * q1 + (1 - t) * q0 - (t * m1 + (1 - t) * m0) ** 2) / size
-        known = t**2 * v1 + (1 - t) ** 2 * v0 + 2 * t * (1 - t) * self.covariance
-        return math.sqrt(max(own + known, 0.0)) / (m1 - m0) if m1 > m0 else math.inf
+        self.variances = [value * size / (size - 1) for value, size in zip(own, sizes, strict=True)]
 
     def solve(self, mean: float, size: float, z: float) -> tuple[float, tuple[float, float]]:
         """Return the prevalence at which g has this ``mean``, and its interval; NaN if every prevalence is possible."""

@@ -19,12 +19,14 @@ from trueup.reports.figures.decisions import (
     draw_risk_coverage,
     draw_roc,
 )
+from trueup.reports.figures.fits import draw_history
 from trueup.reports.figures.segments import draw_segment_scatter, draw_segments
 
 __all__ = [
     "draw_cost_curve",
     "draw_cumulative",
     "draw_decision_curve",
+    "draw_history",
     "draw_landscape",
     "draw_lce_cdf",
     "draw_mlce",

@@ -32,7 +32,10 @@ AUDIT = "an audit from trueup.audit"
 MAX_RATIO = 8.0  # larger ratios, and those below its inverse, are drawn at the edge
 RATIO_TICKS = (1 / 8, 1 / 4, 1 / 2, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 8)
 FINE_RATIO_TICKS = (0.8, 0.9, 1.1, 1.25)
-STATE_COLOURS = {"flagged": COLOURS[1], "within": COLOURS[6], "passed": COLOURS[7], "untested": GREY}
+STATE_COLOURS = {
+    "flagged": COLOURS[1], "possible": COLOURS[6], "within": COLOURS[6], "passed": COLOURS[7], "untested": GREY,
+}  # fmt: skip
+FILLED = ("flagged", "possible")  # kinds of states that may matter
 QUANTITIES = {
     "sigma": "largest cumulative difference\n(standard deviations)",
     "ecce": "largest cumulative difference",
@@ -47,9 +50,9 @@ MAX_LEVELS = len(COLOURS) - 2  # of a highlighted column: one colour for other l
 def draw_segments(audit: Audit, ax: Axes | None = None, *, count: int = 20, title: str = "") -> Axes:
     """Draw observed/expected of the worst segments with their intervals, which hold for all segments at once.
 
-    Segments that are miscalibrated after adjustment are filled, in another colour if the error may be within the tolerance
-    of the audit; a relative tolerance is shaded. Ratios and ends beyond 8 or below 1/8 are drawn at the
-    edge. If some expected mean is not positive, observed minus expected is drawn instead.
+    Material errors (without a tolerance of the audit, all significant ones) and possibly material ones are filled, in
+    colours of their own; other segments are hollow. A relative tolerance is shaded. Ratios and ends beyond 8 or below 1/8
+    are drawn at the edge. If some expected mean is not positive, observed minus expected is drawn instead.
 
     Parameters
     ----------
@@ -82,7 +85,7 @@ def draw_segments(audit: Audit, ax: Axes | None = None, *, count: int = 20, titl
     for state, (label, kind) in STATES.items():
         chosen = np.array([finding.state == state for finding in findings])
         colour = STATE_COLOURS[kind]
-        _draw_intervals(ax, values, chosen, colour, colour if kind in ("flagged", "within") else "white", label)
+        _draw_intervals(ax, values, chosen, colour, colour if kind in FILLED else "white", label)
     tolerance = audit.settings.tolerance
     if as_ratio and tolerance is not None and tolerance.relative and tolerance.value:
         ax.axvspan(1 / (1 + tolerance.value), 1 + tolerance.value, color=GREY, alpha=0.35, linewidth=0, zorder=0.5)
@@ -115,7 +118,8 @@ def draw_segment_scatter(
 ) -> Axes:
     """Draw all tested segments of an audit: the size of the error against the number of rows, on a logarithmic axis.
 
-    Colours are the states of segments; those that are miscalibrated after adjustment are filled. With clusters the number
+    Colours are the states of segments; material errors (without a tolerance, all significant ones) and possibly material
+    ones are filled. With clusters the number
     of rows is the effective one: rows divided by the design effect.
 
     Parameters
@@ -190,7 +194,7 @@ def _colour_groups(audit: Audit, ranks: IntArray, highlight: str | None) -> list
     if highlight is None:
         state: AnyArray = audit.derived["state"][ranks]
         groups = [
-            (label, STATE_COLOURS[kind], kind in ("flagged", "within"), np.asarray(state == name))
+            (label, STATE_COLOURS[kind], kind in FILLED, np.asarray(state == name))
             for name, (label, kind) in STATES.items()
         ]
         return groups[::-1]  # significant ones are drawn last
