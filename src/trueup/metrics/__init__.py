@@ -7,7 +7,9 @@ from trueup.metrics.backtesting import (
     jeffreys_interval,
     jeffreys_test,
     ks,
+    pr_auc,
     psi,
+    roc_auc,
 )
 from trueup.metrics.binned import (
     DebiasedError,
@@ -38,6 +40,7 @@ from trueup.metrics.groups import (
     GroupErrors,
     MulticalibrationError,
     by_group,
+    covariance_error,
     discretize,
     discretized_error,
     k1,
@@ -46,6 +49,17 @@ from trueup.metrics.groups import (
     msce,
     multicalibration_error,
 )
+from trueup.metrics.guarantees import (
+    Complexity,
+    complexity_bound,
+    interval_complexity,
+    lsboost_rows,
+    multicalibration_rows,
+    natarajan_bound,
+    uniform_bound,
+    uniform_rows,
+)
+from trueup.metrics.kernel import mmce
 from trueup.metrics.local import FeatureMap, LceCurve, fit_features, lce, lce_curve, mean_lce, mlce, top_label
 from trueup.metrics.reliability import ReliabilityCurve, isotonic, reliability
 from trueup.metrics.scores import (
@@ -66,6 +80,7 @@ from trueup.metrics.scores import (
 
 __all__ = [
     "CalibrationBound",
+    "Complexity",
     "Corp",
     "DebiasedError",
     "FeatureMap",
@@ -86,7 +101,9 @@ __all__ = [
     "calibration_bound",
     "calibration_free_normalized_entropy",
     "classwise_ece",
+    "complexity_bound",
     "corp",
+    "covariance_error",
     "debiased_ece",
     "discretize",
     "discretized_error",
@@ -100,6 +117,7 @@ __all__ = [
     "fit_features",
     "gini",
     "hosmer_lemeshow",
+    "interval_complexity",
     "isotonic",
     "jeffreys_interval",
     "jeffreys_test",
@@ -111,21 +129,29 @@ __all__ = [
     "lce_curve",
     "local_errors",
     "log_loss",
+    "lsboost_rows",
     "mce",
     "mean_lce",
     "mlce",
+    "mmce",
     "msce",
     "multicalibration_error",
+    "multicalibration_rows",
+    "natarajan_bound",
     "normalized_entropy",
     "observed_expected",
+    "pr_auc",
     "proportional_ece",
     "prr",
     "psi",
     "rank_calibration_error",
     "reliability",
+    "roc_auc",
     "slope_intercept",
     "smooth_ece",
     "smooth_ece_at",
     "top_label",
     "top_label_ece",
+    "uniform_bound",
+    "uniform_rows",
 ]
