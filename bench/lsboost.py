@@ -6,8 +6,8 @@ After Figures 3 and 6 and Table 2 of Globus-Harris et al. (2023).
 
 Income of acs_mobility_2018, capped at 100,000 and scaled to [0, 1]; 80% of the rows to learn from, 20% to test. Test error
 and mean squared calibration error by round, trees of depth 1 to 3, and lines; then the time to train as many weak learners,
-as a ratio in one run on the same rows. One round of LSBoost trains a learner on every level set. Test error as a function of
-training time (Figure 6): ``--only time`` measures that alone and keeps the other figures.
+as a ratio in one run on the same rows. One round of LSBoost trains a learner on every level set. Test error as a function
+of training time (Figure 6): ``--only time`` measures that alone and keeps the other figures.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ CAP = 100_000
 ROUNDS = 100
 LEVELS = (50, 100, 300)
 COUNTS = (100, 300, 500, 1000)
+REPEATS = 3  # of a fit that is timed: the fastest counts
 SHOWN = (1, 2, 5, 10, 20, 50, 100)
 PAPER = {1: 116.49 / 32.80, 2: 231.74 / 36.61, 3: 336.89 / 27.12}  # 1,000 learners, 300 level sets
 
@@ -109,7 +110,7 @@ def our_times(X: Any, y: Any, depth: int, levels: int, most: int) -> dict[str, A
         if rounds >= len(trained):
             continue
         times = []
-        for _ in range(3):
+        for _ in range(REPEATS):
             start = time.perf_counter()
             lsboost(levels, rounds, depth=depth).fit(X, y)
             times.append(time.perf_counter() - start)
@@ -123,17 +124,26 @@ def by_time(X: Any, Z: Any, y: Any, z: Any) -> dict[str, Any]:
     for depth in (1, 2, 3):
         ours, theirs = [], []
         for rounds in SHOWN:
+            times = []
+            for _ in range(REPEATS):
+                start = time.perf_counter()
+                fix = lsboost(50, rounds, depth=depth).fit(X, y)
+                times.append(time.perf_counter() - start)
+            error = float(np.mean((fix.predict(Z) - z) ** 2))
+            ours.append({"rounds": fix.history_.chosen, "seconds": min(times), "mse": error})
+        ends = np.full((REPEATS, ROUNDS), np.nan)
+        for repeat in range(REPEATS):
             start = time.perf_counter()
-            fix = lsboost(50, rounds, depth=depth).fit(X, y)
-            seconds = time.perf_counter() - start
-            ours.append({"rounds": fix.history_.chosen, "seconds": seconds, "mse": float(np.mean((fix.predict(Z) - z) ** 2))})
-        ends: list[float] = []
-        start = time.perf_counter()
-        peer = GradientBoostingRegressor(max_depth=depth, n_estimators=ROUNDS, random_state=0)
-        peer.fit(X, y, monitor=lambda *_: ends.append(time.perf_counter() - start))  # noqa: B023
+
+            def monitor(at: int, *_: Any) -> None:
+                ends[repeat, at] = time.perf_counter() - start  # noqa: B023
+
+            peer = GradientBoostingRegressor(max_depth=depth, n_estimators=ROUNDS, random_state=0)
+            peer.fit(X, y, monitor=monitor)
         for at, p in enumerate(peer.staged_predict(Z), 1):
             if at in SHOWN:
-                theirs.append({"trees": at, "seconds": ends[at - 1], "mse": float(np.mean((p - z) ** 2))})
+                error = float(np.mean((p - z) ** 2))
+                theirs.append({"trees": at, "seconds": float(ends[:, at - 1].min()), "mse": error})
         found[f"DT({depth})"] = {"lsboost": ours, "gradient boosting": theirs}
         print(depth, ours, theirs, flush=True)
     return found

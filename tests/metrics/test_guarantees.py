@@ -29,9 +29,15 @@ def test_interval_complexity_is_the_mean_of_the_supremum_over_all_signs():
 def test_interval_complexity_of_several_scores_is_that_of_their_union():
     random = np.random.default_rng(0)
     scores = random.random((4, 3)).round(1)
-    exact = np.mean(
-        [max(supremum(column, np.array(signs)) for column in scores.T) for signs in itertools.product((-1, 1), repeat=4)]
-    ) / 4
+    exact = (
+        np.mean(
+            [
+                max(supremum(column, np.array(signs)) for column in scores.T)
+                for signs in itertools.product((-1, 1), repeat=4)
+            ]
+        )
+        / 4
+    )
     found = metrics.interval_complexity(scores, draws=20_000)
     assert found.value == pytest.approx(exact, abs=4 * found.error)
     assert found.value >= metrics.interval_complexity(scores[:, 0], draws=20_000).value

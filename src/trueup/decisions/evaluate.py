@@ -12,9 +12,12 @@ import numpy as np
 
 from trueup.data.bins import DEFAULT_BINS, bins_for, calendar_unit, check_bins, find_edges, fit_binner, segment_column
 from trueup.decisions.clusters import calibration_pvalue, design_effect, widen_bound
-from trueup.decisions.costs import compute_interval, expected_confusion, expected_cost, expected_saving, sum_segments
+from trueup.decisions.confusion import expected_confusion
+from trueup.decisions.costs import expected_cost, expected_saving
 from trueup.decisions.evidence import CROSS_FITTED_TOLERANCE, SHIFT_TOLERANCE, Labelled, Segments, cross, read_inputs
-from trueup.decisions.rules import Action, Rule, as_rule, best_rule
+from trueup.decisions.intervals import compute_interval, sum_segments
+from trueup.decisions.rules import Action, Rule, as_rule
+from trueup.decisions.search import best_rule
 from trueup.errors import ColumnError, ShiftWarning
 from trueup.metrics.cumulative import CalibrationBound, calibration_bound, ecce_pvalue
 from trueup.metrics.scores import prr
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray
     from trueup.data.table import Feature, Table
-    from trueup.decisions.costs import ExpectedConfusion, ExpectedCost
+    from trueup.decisions.confusion import ExpectedConfusion
+    from trueup.decisions.costs import ExpectedCost
     from trueup.decisions.evidence import Target
 
 ACT = "act"  # the name that `as_actions` gives to acting where costs are those of errors

@@ -61,6 +61,7 @@ from trueup.metrics.guarantees import (
 )
 from trueup.metrics.kernel import mmce
 from trueup.metrics.local import FeatureMap, LceCurve, fit_features, lce, lce_curve, mean_lce, mlce, top_label
+from trueup.metrics.regions import RegionError, decision_error, region_error
 from trueup.metrics.reliability import ReliabilityCurve, isotonic, reliability
 from trueup.metrics.scores import (
     Corp,
@@ -90,6 +91,7 @@ __all__ = [
     "LocalErrors",
     "MulticalibrationError",
     "ObservedExpected",
+    "RegionError",
     "ReliabilityCurve",
     "SlopeIntercept",
     "StabilityIndex",
@@ -105,6 +107,7 @@ __all__ = [
     "corp",
     "covariance_error",
     "debiased_ece",
+    "decision_error",
     "discretize",
     "discretized_error",
     "ecce",
@@ -145,6 +148,7 @@ __all__ = [
     "prr",
     "psi",
     "rank_calibration_error",
+    "region_error",
     "reliability",
     "roc_auc",
     "slope_intercept",

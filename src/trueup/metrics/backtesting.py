@@ -121,9 +121,7 @@ def roc_auc(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> floa
     return (1 + gini(y, p, weight)) / 2
 
 
-def pr_auc(
-    y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, ties: Literal["step", "half"] = "step"
-) -> float:
+def pr_auc(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, ties: Literal["step", "half"] = "step") -> float:
     """Compute the area under the precision-recall curve: the mean, over the events, of the precision at their score.
 
     NaN if there is no event. For a random score the area is about the prevalence.

@@ -47,8 +47,8 @@ def interval_complexity(p: ArrayLike, *, draws: int = 200, random_state: int = 0
 
     Notes
     -----
-    H are the indicators of {a < f(x) <= b}, f in F (Gao, Parameswaran & Peng 2017, theorem 2). For each draw the supremum is
-    exact: the largest sum of consecutive signs in the order of the scores, rows of equal score being one step. For a
+    H are the indicators of {a < f(x) <= b}, f in F (Gao, Parameswaran & Peng 2017, theorem 2). For each draw the supremum
+    is exact: the largest sum of consecutive signs in the order of the scores, rows of equal score being one step. For a
     single score of n distinct values it is about 1.25 / sqrt(n) (the mean of the range of Brownian motion is 2 sqrt(2/pi);
     that of its largest rise sqrt(pi/2)), far below the bound sqrt(32 pi / n) of claim 4.
 
@@ -64,7 +64,7 @@ def interval_complexity(p: ArrayLike, *, draws: int = 200, random_state: int = 0
     scores = scores[:, None] if scores.ndim == 1 else scores
     if scores.ndim != 2 or not scores.size:
         raise DataError(f"p must have shape (n,) or (n, q); got {scores.shape}", hint="one row per observation")
-    reject_rows(~np.isfinite(scores).all(axis=1), "p must be finite", scores[:, 0], "leave those rows out")
+    reject_rows(np.asarray(~np.isfinite(scores).all(axis=1)), "p must be finite", scores[:, 0], "leave those rows out")
     rows = len(scores)
     orders = [np.argsort(column, kind="stable") for column in scores.T]
     ends = [np.flatnonzero(np.diff(column[order], append=math.inf)) for column, order in zip(scores.T, orders, strict=True)]
@@ -149,7 +149,7 @@ def uniform_bound(rows: int, complexity: float, *, delta: float = 0.1) -> float:
 
 
 def uniform_rows(epsilon: float, *, dimension: int, values: int, delta: float = 0.1) -> int:
-    """Return the number of rows from which c_emp is within epsilon of c for all scores of a class, by theorem 2 and claim 2.
+    """Return the number of rows from which c_emp is within epsilon of c for all scores of a class (theorem 2, claim 2).
 
     Parameters
     ----------
@@ -188,8 +188,8 @@ def natarajan_bound(alpha: float, bound: float, *, dimension: int) -> float:
 
     Notes
     -----
-    Lemma C.7 of Globus-Harris et al. (2023): a model is a function of (2B/alpha)^3 thresholds of weak learners. Two displays of
-    the proof print 24 (B/alpha) without the exponent, which the lemma has, and which 3 (2B/alpha)^3 requires.
+    Lemma C.7 of Globus-Harris et al. (2023): a model is a function of (2B/alpha)^3 thresholds of weak learners. Two
+    displays of the proof print 24 (B/alpha) without the exponent, which the lemma has, and which 3 (2B/alpha)^3 requires.
 
     Examples
     --------
@@ -266,8 +266,8 @@ def multicalibration_rows(
 
     Notes
     -----
-    Theorem C.9 of Globus-Harris et al. (2023): `lsboost_rows` with epsilon = alpha / (4B) and delta / 2. Multicalibration is
-    that of definition 2.1 (`k2` at most 2 alpha) for the functions h of the class with h^2 <= B, closed under affine
+    Theorem C.9 of Globus-Harris et al. (2023): `lsboost_rows` with epsilon = alpha / (4B) and delta / 2. Multicalibration
+    is that of definition 2.1 (`k2` at most 2 alpha) for the functions h of the class with h^2 <= B, closed under affine
     transformations. Assumptions as for `lsboost_rows`.
 
     Examples

@@ -61,8 +61,8 @@ def mmce(
     check_number("width", width, 0, above=True, hint="0.4, as in the paper")
     data = validate_scores(y, p, weight)
     score, index = np.unique(data.p, return_inverse=True)
-    mass = np.bincount(index, data.w)
-    residual = np.bincount(index, data.w * (data.y - data.p))
+    mass = np.asarray(np.bincount(index, data.w), np.float64)
+    residual = np.asarray(np.bincount(index, data.w * (data.y - data.p)), np.float64)
     if kernel == "laplace":
         columns = np.column_stack([mass, residual])
         total = laplace.sums(score[:, None], columns, np.zeros(len(score), np.int64), np.array([1 / width]))
