@@ -271,6 +271,8 @@ def as_row_rule(rule: Any, rows: CostedRows) -> RowRule | Rule:
             hint="leave it out: each row gets the action of lowest expected cost",
             parameter="rule",
         )
+    if rule is None:
+        raise ArgumentError("no rule was given", hint='write threshold=0.2, or rule="cheapest"', parameter="rule")
     return as_rule(rule, as_actions(dict.fromkeys(names, (0.0, 0.0))))
 
 
@@ -577,7 +579,7 @@ def _estimate(
     if target == "population":
         mean = total / weight
         deviation = expected + correction / reach * size - mean if reach > 0 else expected - mean
-        largest = float(np.abs(np.concatenate([low, low + size]) - mean).max() * w.max())
+        largest = float(np.abs(w * deviation).max())
         noise = float(likely_root(float(((w * deviation) ** 2).sum()), largest, failing)) ** 2
         component, unit = "sampling", weight
     half = z * math.sqrt(noise + known) + weight * extra

@@ -1,0 +1,283 @@
+"""weak_learning(): whether a class of functions still improves on the mean outcome of some level of the score.
+
+Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as boosting for regression". A class H satisfies
+the gamma-weak learning condition if on every set of rows on which the Bayes predictor has a squared error more than gamma
+below that of the best constant, some h of H has one too (definition 4.4); relative to a class C, if some c of C has one
+(6.1). Calibration on H is near Bayes optimality, or as good as C, if and only if the condition holds on the levels of the
+score (theorems 5.2 and 6.2). The condition on all sets cannot be tested; on the levels of a score it can.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup._validate import check_fraction, check_integer, check_number
+from trueup.audits.segments import require_outcome
+from trueup.audits.swap_regret import (
+    MAX_INTEGER,
+    MIN_ROWS_PER_SIDE,
+    check_learner,
+    level_names,
+    level_rows,
+    make_search,
+    mean_pvalue,
+    split_rows,
+    weighted_mean,
+)
+from trueup.audits.text import number
+from trueup.audits.witness import SwapSettings
+from trueup.data.columns import frame_like
+from trueup.data.frame import read
+from trueup.errors import ArgumentError
+from trueup.kernels.threads import Workers
+from trueup.metrics import inference
+from trueup.metrics.result import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from trueup._types import BoolArray, FloatArray
+    from trueup.audits.witness import LevelRows
+    from trueup.data.table import Table
+
+
+@dataclass(frozen=True)
+class Advantage(Result):
+    """The advantage of a function over the mean outcome of the held-out rows of one level.
+
+    Attributes
+    ----------
+    level : str
+        The range of scores.
+    rows, rows_held : int
+        Rows of the level, and those held out.
+    gain, error : float
+        Mean squared error of the best constant less that of the function, on held-out rows, and its standard error; NaN if
+        the level was not tested.
+    p_value, p_adjusted : float
+        Of the hypothesis that the gain is at most gamma; adjusted over all levels (Holm).
+    """
+
+    level: str
+    rows: int
+    rows_held: int
+    gain: float
+    error: float
+    p_value: float
+    p_adjusted: float
+
+    @property
+    def tested(self) -> bool:
+        """Whether the level had enough rows."""
+        return not math.isnan(self.p_value)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WeakLearning(Result):
+    """The result of `weak_learning`.
+
+    Attributes
+    ----------
+    levels : tuple of Advantage
+        One per level of the score, ascending: the advantage of the class.
+    reference : tuple of Advantage
+        That of the class ``relative_to``; empty without one.
+    gamma, alpha : float
+    learner, relative_to : str
+        Names of the two classes.
+    """
+
+    levels: tuple[Advantage, ...]
+    reference: tuple[Advantage, ...]
+    gamma: float
+    alpha: float
+    learner: str
+    relative_to: str
+    derived = ("verdict",)
+
+    @property
+    def advantage(self) -> tuple[str, ...]:
+        """The levels on which the class has an advantage of more than gamma."""
+        return tuple(level.level for level in self.levels if level.p_adjusted <= self.alpha)
+
+    @property
+    def violated(self) -> tuple[str, ...]:
+        """The levels on which the other class has an advantage that was found, and this class none that was."""
+        return tuple(
+            other.level
+            for own, other in zip(self.levels, self.reference, strict=False)
+            if other.p_adjusted <= self.alpha < own.p_adjusted
+        )
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in a sentence."""
+        tested = sum(level.tested for level in self.levels)
+        if not tested:
+            return "nothing could be tested: no level has enough training rows and held-out rows"
+        above = f" of more than {number(self.gamma, 3)}" if self.gamma else ""
+        found = f"{self.learner} have an advantage{above} on {len(self.advantage)} of {tested} levels"
+        if not self.reference:
+            rest = (
+                "more rounds would help there" if self.advantage else "none was found: they are exhausted as weak learners"
+            )
+            return f"{found}: {rest}" if self.advantage else rest
+        if self.violated:
+            where = "; ".join(self.violated[:3])
+            return f"{found}; weak learning relative to {self.relative_to} fails at scores {where}"
+        return f"{found}; no level where {self.relative_to} have one and they have none"
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Return one row per level, as a frame of the library of ``like``, or as a dict of arrays."""
+        names = tuple(Advantage.__dataclass_fields__)
+        columns = {name: np.array([getattr(level, name) for level in self.levels]) for name in names}
+        columns["level"] = columns["level"].astype(object)
+        for name in ("gain", "error", "p_value", "p_adjusted") if self.reference else ():
+            columns[f"reference_{name}"] = np.array([getattr(level, name) for level in self.reference])
+        return frame_like(columns, like)
+
+    def __repr__(self) -> str:
+        return f"<WeakLearning {self.verdict}>"
+
+
+def weak_learning(
+    data: Any,
+    *,
+    outcome: Any = None,
+    prediction: Any = None,
+    features: Sequence[Hashable] | Hashable | None = None,
+    learner: Any = "tree",
+    relative_to: Any = None,
+    gamma: float = 0.0,
+    depth: int = 1,
+    levels: int = 10,
+    held_out: float = 0.5,
+    weight: Any = None,
+    cluster: Any = None,
+    task: str = "auto",
+    alpha: float = 0.05,
+    categorical: Sequence[Hashable] | Hashable = (),
+    unlabelled: str = "error",
+    min_rows: int = 100,
+    bins: int = 64,
+    random_state: int = 0,
+    threads: int | None = None,
+) -> WeakLearning:
+    """Test on held-out rows whether a class of functions improves on the best constant, level by level of the score.
+
+    Parameters
+    ----------
+    data, outcome, prediction, features, levels, held_out, weight, cluster, task, categorical, unlabelled, min_rows, bins
+        As for `swap_regret`. ``prediction`` is the current model, whose levels are examined.
+    learner : {"tree", "linear"}, regressor or callable
+        The class H, as for `swap_regret`: the weak learners of a boosting algorithm.
+    relative_to : {"tree", "linear"}, regressor or callable, optional
+        A richer class C: levels on which it has an advantage and H has none violate the condition of definition 6.1.
+    gamma : float
+        The advantage that is required.
+    depth : int
+        Depth of trees, 1 to 3; those of ``relative_to`` are of depth 3.
+    alpha : float
+        Controls the family-wise error rate over all levels (Holm), for each of the two classes.
+    random_state : int
+        Seed of the split into training and held-out rows.
+    threads : int, optional
+
+    Returns
+    -------
+    WeakLearning
+
+    Notes
+    -----
+    On each level a function h is fitted to the training rows, by least squares on y less their mean. On the held-out rows
+    its gain is the mean of (m - y)^2 - (h - y)^2, m the mean outcome of the held-out rows themselves: no constant does
+    better there, so that the gain over the best constant of the population is never overstated, up to the rounding of 1/n.
+    The one-sided p-value of gain <= gamma is that of Student's t corrected for skewness, with sums over clusters if there
+    are clusters; it is valid for any distribution with enough rows. h is fitted and approximate: no significant gain does
+    not prove that H has none, as no finite sample could.
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> data = tu.simulate.lending(20_000, seed=1)
+    >>> features = ["region", "product", "employment", "age", "income"]
+    >>> found = tu.weak_learning(data, outcome="outcome", prediction="prediction", features=features, depth=2, levels=4)
+    >>> found.advantage
+    XX
+    """
+    check_number("gamma", gamma, 0)
+    check_fraction("alpha", alpha)
+    check_fraction("held_out", held_out)
+    for name, value, most in (("depth", depth, 3), ("bins", bins, 65_000), ("levels", levels, 10_000)):
+        check_integer(name, value, 2 if name == "bins" else 1, most)
+    check_integer("threads", threads, 1, MAX_INTEGER, optional=True)
+    check_integer("min_rows", min_rows, 1, MAX_INTEGER)
+    check_integer("random_state", random_state, 0, MAX_INTEGER)
+    check_learner(learner)
+    if relative_to is not None:
+        check_learner(relative_to, "relative_to")
+    settings = SwapSettings(str(learner), int(levels), float(held_out), int(min_rows), float(alpha), int(random_state))
+    table = read(
+        data, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task, categorical=categorical,
+        unlabelled=unlabelled, cluster=cluster, check_columns=True,  # type: ignore[arg-type]
+    )  # fmt: skip
+    require_outcome(table.outcome)
+    if table.schema.task == "multiclass":
+        raise ArgumentError(
+            "weak_learning examines one prediction column",
+            hint="pass the probability of one class and whether it was that class",
+            parameter="prediction",
+        )
+    order, held = split_rows(table, settings)
+    own = table.take(order)
+    rows = level_rows(own, held, settings)
+    rows = _centred(own, rows)
+    names, workers = level_names(own, rows), Workers(threads)
+    found, labels = [], []
+    for kind, deep in ((learner, depth), *([(relative_to, 3)] if relative_to is not None else [])):
+        search = make_search(kind, own, rows, deep, bins, min_rows)
+        shift = search.fit(rows, workers)
+        found.append(_advantages(own, rows, held, shift, names, float(gamma)))
+        labels.append(search.name)
+    return WeakLearning(
+        found[0], found[1] if len(found) > 1 else (), float(gamma), float(alpha), labels[0], (*labels, "")[1]
+    )
+
+
+def _centred(table: Table, rows: LevelRows) -> LevelRows:
+    """Replace the residuals of the score by those of the mean outcome of the training rows of each level."""
+    train, w = rows.train, rows.weight
+    total = np.bincount(rows.level[train], (w * table.y)[train], rows.levels)
+    mass = np.bincount(rows.level[train], w[train], rows.levels)
+    mean = np.divide(total, mass, out=np.zeros(rows.levels), where=mass > 0)
+    return replace(rows, residual=(table.y - mean[rows.level]) / rows.unit)
+
+
+def _advantages(
+    table: Table, rows: LevelRows, held: BoolArray, shift: FloatArray, names: Sequence[str], gamma: float
+) -> tuple[Advantage, ...]:
+    """Test the fitted functions, given by their values less the training mean (``shift``), on the held-out rows."""
+    found = []
+    cluster = None if table.cluster is None else np.unique(table.cluster, return_inverse=True)[1].ravel()
+    for level, name in enumerate(names):
+        every = np.flatnonzero(rows.level == level)
+        own = every[held[every]]
+        few = min(len(own), len(every) - len(own)) < MIN_ROWS_PER_SIDE
+        gain = error = p_value = math.nan
+        if not few:
+            y, w = rows.residual[own], rows.weight[own]
+            groups = None if cluster is None else np.unique(cluster[own], return_inverse=True)[1].ravel()
+            mean = float(np.average(y, weights=w))
+            difference = ((mean - y) ** 2 - (shift[own] - y) ** 2) * rows.unit**2
+            measured = weighted_mean(difference, w, groups)
+            gain, error = measured.value, measured.error
+            enough = groups is None or measured.effective_rows >= inference.MIN_CLUSTERS
+            p_value = mean_pvalue(difference - gamma, w, groups) if enough else math.nan
+        found.append(Advantage(name, len(every), len(own), gain, error, p_value, math.nan))
+    tested = [item for item in found if item.tested]
+    adjusted = iter(inference.adjust([item.p_value for item in tested], "holm").tolist())
+    return tuple(replace(item, p_adjusted=next(adjusted)) if item.tested else item for item in found)
