@@ -56,10 +56,10 @@ class Advantage(Result):
     rows, rows_held : int
         Rows of the level, and those held out.
     gain, error : float
-        Mean squared error of the best constant less that of the function, on held-out rows, and its standard error; NaN if
-        the level was not tested.
+        Mean squared error of the best constant less that of the fitted function, on held-out rows, and its standard error;
+        NaN if the level was not tested.
     p_value, p_adjusted : float
-        Of the hypothesis that the gain is at most gamma; adjusted over all levels (Holm).
+        Of the hypothesis that no multiple of the function gains more than gamma; adjusted over all levels (Holm).
     """
 
     level: str
@@ -193,21 +193,24 @@ def weak_learning(
 
     Notes
     -----
-    On each level a function h is fitted to the training rows, by least squares on y less their mean. On the held-out rows
-    its gain is the mean of (m - y)^2 - (h - y)^2, m the mean outcome of the held-out rows themselves: no constant does
-    better there, so that the gain over the best constant of the population is never overstated, up to the rounding of 1/n.
-    The one-sided p-value of gain <= gamma is that of Student's t corrected for skewness, with sums over clusters if there
-    are clusters; it is valid for any distribution with enough rows. h is fitted and approximate: no significant gain does
-    not prove that H has none, as no finite sample could.
+    On each level a function h is fitted to the training rows, by least squares on y less their mean. As the class is closed
+    under affine transformations, some multiple of h improves on the best constant by Cov(h, y)^2 / Var(h) on the level: h
+    is evidence of an advantage above gamma if Cov(h, y) / sd(h) > sqrt(gamma) there (theorem 3.2, first part). The p-value
+    is that of Student's t, corrected for skewness, of the mean of (h - mean h)(y - mean y) / sd(h) over held-out rows, with
+    sums over clusters if there are clusters; it is valid for any distribution with enough rows. The reported gain is that
+    of h itself, with its scale: (m - y)^2 - (h - y)^2 on average, m the mean outcome of the held-out rows, than which no
+    constant does better; it is not overstated, and is negative where h overshoots. That nothing is significant does not
+    prove that the class is exhausted: no finite sample could.
 
     Examples
     --------
-    >>> import trueup as tu
-    >>> data = tu.simulate.lending(20_000, seed=1)
-    >>> features = ["region", "product", "employment", "age", "income"]
-    >>> found = tu.weak_learning(data, outcome="outcome", prediction="prediction", features=features, depth=2, levels=4)
-    >>> found.advantage
-    XX
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> age = random.uniform(20, 70, 4000)
+    >>> outcome = (random.random(4000) < np.where(age > 50, 0.4, 0.25)).astype(float)
+    >>> data = {"age": age, "p": np.full(4000, 0.3), "y": outcome}
+    >>> weak_learning(data, outcome="y", prediction="p", features="age")
+    <WeakLearning trees of depth 1 have an advantage on 1 of 1 levels: more rounds would help there>
     """
     check_number("gamma", gamma, 0)
     check_fraction("alpha", alpha)
@@ -275,8 +278,11 @@ def _advantages(
             difference = ((mean - y) ** 2 - (shift[own] - y) ** 2) * rows.unit**2
             measured = weighted_mean(difference, w, groups)
             gain, error = measured.value, measured.error
-            enough = groups is None or measured.effective_rows >= inference.MIN_CLUSTERS
-            p_value = mean_pvalue(difference - gamma, w, groups) if enough else math.nan
+            centred = shift[own] - float(np.average(shift[own], weights=w))
+            spread = math.sqrt(float(np.average(centred**2, weights=w)))
+            products = centred / (spread or 1.0) * (y - mean) * rows.unit - math.sqrt(gamma)
+            enough = groups is None or weighted_mean(products, w, groups).effective_rows >= inference.MIN_CLUSTERS
+            p_value = (mean_pvalue(products, w, groups) if spread > 0 else 1.0) if enough else math.nan
         found.append(Advantage(name, len(every), len(own), gain, error, p_value, math.nan))
     tested = [item for item in found if item.tested]
     adjusted = iter(inference.adjust([item.p_value for item in tested], "holm").tolist())

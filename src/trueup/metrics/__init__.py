@@ -78,6 +78,7 @@ from trueup.metrics.scores import (
     prr,
     slope_intercept,
 )
+from trueup.metrics.steps import StepFit, ecce_unions, fit_steps
 
 __all__ = [
     "CalibrationBound",
@@ -95,6 +96,7 @@ __all__ = [
     "ReliabilityCurve",
     "SlopeIntercept",
     "StabilityIndex",
+    "StepFit",
     "ace",
     "binomial_test",
     "bins",
@@ -115,9 +117,11 @@ __all__ = [
     "ecce_mad",
     "ecce_pvalue",
     "ecce_sigma",
+    "ecce_unions",
     "ece",
     "ece_by_group",
     "fit_features",
+    "fit_steps",
     "gini",
     "hosmer_lemeshow",
     "interval_complexity",
