@@ -14,7 +14,7 @@ from trueup.decisions.costs import ExpectedCost, expected_cost, expected_saving
 from trueup.decisions.curves import ExpectedCurve, expected_pr, expected_roc
 from trueup.decisions.decision_curve import DecisionCurve, Gain, decision_curve
 from trueup.decisions.evidence import Labelled
-from trueup.decisions.omni import omniloss, omnipredict
+from trueup.decisions.omni import OmniGap, omni_gap, omniloss, omnipredict
 from trueup.decisions.rowwise import LabelledClasses, RowRule
 from trueup.decisions.rules import Action, BestRule, Rule, Share
 from trueup.decisions.search import best_rule
@@ -30,6 +30,7 @@ __all__ = [
     "Gain",
     "Labelled",
     "LabelledClasses",
+    "OmniGap",
     "RealisedCost",
     "RewardCurve",
     "RiskCoverage",
@@ -44,6 +45,7 @@ __all__ = [
     "expected_pr",
     "expected_roc",
     "expected_saving",
+    "omni_gap",
     "omniloss",
     "omnipredict",
     "reward_curve",

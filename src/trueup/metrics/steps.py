@@ -138,8 +138,8 @@ def fit_steps(
 def ecce_unions(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, intervals: int = 2) -> float:
     """Compute the largest calibration error over unions of up to some number of score intervals.
 
-    With one interval this is `ecce`. An action that is taken on several intervals, as with "review the middle, and the top",
-    has an error of at most this, where claim 1 of Gao, Parameswaran & Peng (2017) has one interval per action.
+    With one interval this is `ecce`. An action that is taken on several intervals has an error of at most this, where claim
+    1 of Gao, Parameswaran & Peng (2017) has one interval per action.
 
     Parameters
     ----------
