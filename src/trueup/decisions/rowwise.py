@@ -448,6 +448,7 @@ class KnownRows(NamedTuple):
     rows: CostedRows
     outcome: FloatArray
     clusters: IntArray | None
+    allow_missing_segments: bool = False
 
 
 def read_known(labelled: Evidence | LabelledClasses | None, rows: CostedRows, costs: Any) -> KnownRows | None:
@@ -486,7 +487,8 @@ def read_known(labelled: Evidence | LabelledClasses | None, rows: CostedRows, co
             parameter="labelled",
         )
     chance, outcome = (np.column_stack([1 - values, values]) for values in (data.p, data.y))
-    return KnownRows(CostedRows(chance, data.w, labelled.segments, table, kept), outcome, labelled.clusters)
+    own_rows = CostedRows(chance, data.w, labelled.segments, table, kept)
+    return KnownRows(own_rows, outcome, labelled.clusters, labelled.allow_missing_segments)
 
 
 # Intervals
@@ -546,7 +548,8 @@ def estimate_rows(
             units.score[uncertain], (rows.w * units.size)[uncertain], _take_segments(rows.segments, uncertain)
         )
         inputs = Inputs(unlabelled, evidence, level, "rows", tuned=False, distance=math.nan)
-        distance = warn_of_shift(evidence, unlabelled)
+        if rows.costs.by_class:  # the score itself is compared elsewhere
+            distance = warn_of_shift(evidence, unlabelled)
         overall, single = sum_segments(inputs, [])
     every = np.ones(len(rows.w), bool)
     total = _estimate(every, units, rows, overall, inputs, failing, target, extra)
@@ -602,7 +605,9 @@ def _as_labelled(cost: FloatArray, known: KnownRows) -> Labelled:
             "every labelled row costs the same whatever its class: they say nothing about the cost of the others",
             hint="label rows that the rule treats as it treats the others",
         )
-    return Labelled(np.clip(outcome, 0.0, 1.0), units.score, weight, known.rows.segments, cluster=known.clusters)
+    evidence = Labelled(np.clip(outcome, 0.0, 1.0), units.score, weight, known.rows.segments, cluster=known.clusters)
+    evidence.allow_missing_segments = known.allow_missing_segments
+    return evidence
 
 
 def _take_segments(segments: Segments | None, kept: BoolArray) -> Segments | None:
