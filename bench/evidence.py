@@ -353,9 +353,9 @@ def level_sets() -> list[str]:
         "",
         f"The paper's two surfaces, {surfaces['C0']['rows']:,} points, {surfaces['C0']['levels']} levels: squared error "
         "against the true surface on as many new points, in units where it spans 0 to 1. Linear "
-        f"functions explain {100 * surfaces['C1']['linear']['share_explained']:.1f}% of C1, which the paper's Figure 8 shows "
-        f"as a noisy map, and, in {surfaces['C0']['linear']['rounds']} rounds, nothing of C0, where no line improves on the "
-        "mean.",
+        f"functions explain {100 * surfaces['C1']['linear']['share_explained']:.1f}% of C1, which the paper's Figure 8 "
+        f"shows as a noisy map, and, in {surfaces['C0']['linear']['rounds']} rounds, nothing of C0, where no line improves "
+        "on the mean.",
         "",
         *table(["surface", "learner", "rounds", "error", "explained"], maps),
         "",

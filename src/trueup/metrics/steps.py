@@ -60,7 +60,7 @@ class StepFit(Result):
         return np.asarray(self.values[np.searchsorted(self.cuts, validate_array(p, "p"), side="left")])
 
     def __repr__(self) -> str:
-        known = "the smallest" if self.exact else f"at least {self.least:.3g} is possible"
+        known = "the smallest" if self.exact else f"none is below {self.least:.3g}"
         return f"<StepFit of {len(self.values)} steps: error {self.error:.4g} ({known})>"
 
 
