@@ -178,9 +178,9 @@ def expected_cost(
 
     Where costs differ by row or class, a row costs l + s z, with l the smallest and s the range of its costs over the
     classes, and z in [0, 1]: the rows are weighted by s, and labelled rows correct the estimate by the mean of z less its
-    expectation, weighted by their own s. Twice the amounts thus have twice the correction. With a bound c on the error of
-    decision regions by class, N c sum_j sum_k |C_jk - median_k C_jk| is added for the actions j in use; for two classes
-    this is Claim 1.
+    expectation, weighted by their own s. Twice the amounts thus have twice the correction, and variances are those of
+    calibrated z times a ratio observed on the labelled rows. With a bound c on the error of decision regions by class, N c
+    sum_j sum_k |C_jk - median_k C_jk| is added for the actions j in use; for two classes this is Claim 1.
 
     Examples
     --------

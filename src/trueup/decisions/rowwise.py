@@ -3,7 +3,7 @@
 A row i of class k costs V_ik under the action it gets. With l_i the smallest and s_i the range of V_i over the classes,
 and q_i = (sum_k f_ik V_ik - l_i) / s_i, its cost is l_i + s_i z_i for an outcome z_i in [0, 1] with score q_i. A sum of
 costs is thus a sum of outcomes with weights w_i s_i, and the intervals of `intervals` for weighted rows hold for it;
-labelled rows state the error z - q per unit of s.
+labelled rows state the error z - q per unit of s, and the ratio of its variance to q (1 - q).
 """
 
 from __future__ import annotations
@@ -542,6 +542,7 @@ def estimate_rows(
     overall: list[SegmentSums] = []
     single: dict[str, SegmentSums] = {}
     inputs, distance = None, math.nan
+    variances: dict[str | None, tuple[float, float]] = {}
     if known is not None and known_cost is not None and uncertain.any():
         evidence = _as_labelled(known_cost, known)
         unlabelled = UnlabelledRows(
@@ -551,12 +552,24 @@ def estimate_rows(
         if rows.costs.by_class:  # the score itself is compared elsewhere
             distance = warn_of_shift(evidence, unlabelled)
         overall, single = sum_segments(inputs, [])
+        if known.clusters is None:
+            parts: list[tuple[str | None, UnlabelledRows]] = [*unlabelled.by_segment()]
+            parts = parts or [(None, unlabelled)]
+            variances = {name: _variances(evidence, name, part, failing) for name, part in parts}
     every = np.ones(len(rows.w), bool)
-    total = _estimate(every, units, rows, overall, inputs, failing, target, extra)
+    total = _estimate(every, units, rows, overall, inputs, list(variances.values()), failing, target, extra)
     names, codes = ((), np.zeros(0)) if rows.segments is None else rows.segments
     by_segment = {
         name: _estimate(
-            codes == code, units, rows, [single[name]] if name in single else [], inputs, failing, target, extra
+            codes == code,
+            units,
+            rows,
+            [single[name]] if name in single else [],
+            inputs,
+            [variances[name]] if name in variances else [],
+            failing,
+            target,
+            extra,
         )
         for code, name in enumerate(names)
     }
@@ -564,8 +577,8 @@ def estimate_rows(
 
 
 def _estimate(
-    own: BoolArray, units: _Units, rows: CostedRows, sums: Sequence[SegmentSums], inputs: Inputs | None, failing: float,
-    target: Target, extra: float,
+    own: BoolArray, units: _Units, rows: CostedRows, sums: Sequence[SegmentSums], inputs: Inputs | None,
+    variances: Sequence[tuple[float, float]], failing: float, target: Target, extra: float,
 ) -> RowEstimate:  # fmt: skip
     low, size, score, variance = (column[own] for column in units)
     w = rows.w[own]
@@ -578,6 +591,8 @@ def _estimate(
         total, correction = least + float(interval.total[0]), float(interval.correction[0])
         halves = interval.half_widths
         noise, known = (float(halves.get(name, np.zeros(1))[0] / z) ** 2 for name in ("label noise", "calibration"))
+        if variances:
+            noise, known = (sum(values) for values in zip(*variances, strict=True))
     component, unit = "label noise", 1.0
     if target == "population":
         mean = total / weight
@@ -592,6 +607,25 @@ def _estimate(
     ends = (least, least + reach) if target == "rows" else (weight * float(low.min()), weight * float((low + size).max()))
     estimate, lower, upper = (min(max(total + side, ends[0]), ends[1]) / unit for side in (0.0, -half, half))
     return RowEstimate(estimate, lower, upper, correction / unit, halves_out, weight, describe_evidence(sums))
+
+
+def _variances(evidence: Labelled, segment: str | None, rows: UnlabelledRows, failing: float) -> tuple[float, float]:
+    """Return the variances of the sum over ``rows``: of its noise, and of the correction by labelled rows.
+
+    The weights, w s, may differ by orders of magnitude, but are known: the variance of a row is w^2 s^2 q (1 - q) times a
+    ratio, the larger one of two that are observed on the labelled rows: without weights, bounded from above, and with them.
+    """
+    own = float((rows.w**2 * rows.p * (1 - rows.p)).sum())
+    known = evidence.of(segment, rows)
+    if not len(known.y):
+        return own, 0.0
+    squares, expected = (known.y - known.p) ** 2, known.p * (1 - known.p)
+    weights = (known.w / known.w.sum()) ** 2
+    if not expected.any():
+        return float(rows.w @ rows.w), float(rows.w.sum() ** 2 * (weights @ squares))
+    ratio = float(likely_root(float(squares.sum()), 1.0, failing)) ** 2 / float(expected.sum())
+    ratio = max(ratio, float(weights @ squares) / float(weights @ expected))
+    return own * ratio, float(rows.w.sum()) ** 2 * float(weights @ expected) * ratio
 
 
 def _as_labelled(cost: FloatArray, known: KnownRows) -> Labelled:
