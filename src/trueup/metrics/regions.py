@@ -53,7 +53,8 @@ class RegionError(Result):
 
     def __repr__(self) -> str:
         kind = "exact" if self.exact else "found by search"
-        return f"<RegionError {self.value:.4g} of class {self.label} ({len(self.region)} half-spaces; {kind})>"
+        planes = f"{len(self.region)} half-space{'' if len(self.region) == 1 else 's'}"
+        return f"<RegionError {self.value:.4g} of class {self.label} ({planes}; {kind})>"
 
     def contains(self, p: ArrayLike) -> BoolArray:
         """Return whether each row of probabilities lies in the region."""
@@ -97,7 +98,7 @@ def region_error(
     --------
     >>> y, p = [0, 1, 2, 2], [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6], [0.6, 0.2, 0.2]]
     >>> region_error(y, p)
-    <RegionError 0.25 of class 2 (1 half-spaces; exact)>
+    <RegionError 0.25 of class 2 (1 half-space; exact)>
     """
     check_integer("actions", actions, 2, 50)
     check_integer("directions", directions, 1, 1_000_000)
