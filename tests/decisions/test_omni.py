@@ -340,7 +340,7 @@ def test_slightly_concave_losses_are_rejected():
 LOSSES = ["absolute", "squared", "hinge", ("quantile", 0.8), {"fn": 5, "fp": 1}, lambda y, t: np.abs(y - t) ** 1.5]
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: "function" if callable(loss) else str(loss))
 @pytest.mark.parametrize("seed", range(4))
 def test_omnipredictions_are_within_the_gap_of_every_function(loss, seed):
     random = np.random.default_rng(seed)

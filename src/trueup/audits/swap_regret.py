@@ -141,27 +141,13 @@ def swap_regret(
     check_integer("depth", depth, 1, 3)
     check_integer("bins", bins, 2, 65_000)
     check_integer("threads", threads, 1, MAX_INTEGER, optional=True)
-    check_integer("levels", levels, 1, 10_000)
-    check_integer("min_rows", min_rows, 1, MAX_INTEGER)
-    check_integer("random_state", random_state, 0, MAX_INTEGER)
-    check_fraction("alpha", alpha)
-    check_fraction("held_out", held_out)
     check_learner(learner)
-    settings = SwapSettings(str(learner), int(levels), float(held_out), int(min_rows), float(alpha), int(random_state))
+    settings = check_settings(learner, levels, held_out, min_rows, alpha, random_state)
     table = read(
         data, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task, categorical=categorical,
         unlabelled=unlabelled, cluster=cluster, check_columns=True,  # type: ignore[arg-type]
     )  # fmt: skip
-    require_outcome(table.outcome)
-    if table.schema.task == "multiclass":
-        raise ArgumentError(
-            "swap_regret audits one prediction column",
-            hint="pass the probability of one class and whether it was that class; tu.audit takes several",
-            parameter="prediction",
-        )
-    order, held = split_rows(table, settings)
-    own = table.take(order)
-    rows = level_rows(own, held, settings)
+    own, order, held, rows = divide(table, settings, "swap_regret")
     search = make_search(learner, own, rows, depth, bins, min_rows)
     shift = search.fit(rows, Workers(threads))
     held_rows, size = (np.bincount(level, minlength=rows.levels) for level in (rows.level[held], rows.level))
@@ -171,6 +157,30 @@ def swap_regret(
     tested &= evaluation.effective_clusters() >= MIN_CLUSTERS
     shift[~tested[rows.level]] = 0.0
     return evaluation.result(table, order)
+
+
+def check_settings(learner: Any, levels: Any, held_out: Any, min_rows: Any, alpha: Any, random_state: Any) -> SwapSettings:
+    """Validate the parameters that define the family of tests."""
+    check_integer("levels", levels, 1, 10_000)
+    check_integer("min_rows", min_rows, 1, MAX_INTEGER)
+    check_integer("random_state", random_state, 0, MAX_INTEGER)
+    check_fraction("alpha", alpha)
+    check_fraction("held_out", held_out)
+    return SwapSettings(str(learner), int(levels), float(held_out), int(min_rows), float(alpha), int(random_state))
+
+
+def divide(table: Table, settings: SwapSettings, caller: str) -> tuple[Table, IntArray, BoolArray, LevelRows]:
+    """Divide a table into levels, training and held-out rows: the rows in a random order, that order, a mask, levels."""
+    require_outcome(table.outcome)
+    if table.schema.task == "multiclass":
+        raise ArgumentError(
+            f"{caller} audits one prediction column",
+            hint="pass the probability of one class and whether it was that class; tu.audit takes several",
+            parameter="prediction",
+        )
+    order, held = split_rows(table, settings)
+    own = table.take(order)
+    return own, order, held, level_rows(own, held, settings)
 
 
 def check_learner(learner: Any, parameter: str = "learner") -> None:

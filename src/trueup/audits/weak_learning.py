@@ -15,24 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup._validate import check_fraction, check_integer, check_number
-from trueup.audits.segments import require_outcome
+from trueup._validate import check_integer, check_number
 from trueup.audits.swap_regret import (
     MAX_INTEGER,
     MIN_ROWS_PER_SIDE,
     check_learner,
+    check_settings,
+    divide,
     level_names,
-    level_rows,
     make_search,
     mean_pvalue,
-    split_rows,
     weighted_mean,
 )
 from trueup.audits.text import number
-from trueup.audits.witness import SwapSettings
 from trueup.data.columns import frame_like
 from trueup.data.frame import read
-from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
 from trueup.metrics.result import Result
@@ -213,31 +210,18 @@ def weak_learning(
     <WeakLearning trees of depth 1 have an advantage on 1 of 1 levels: more rounds would help there>
     """
     check_number("gamma", gamma, 0)
-    check_fraction("alpha", alpha)
-    check_fraction("held_out", held_out)
-    for name, value, most in (("depth", depth, 3), ("bins", bins, 65_000), ("levels", levels, 10_000)):
-        check_integer(name, value, 2 if name == "bins" else 1, most)
+    check_integer("depth", depth, 1, 3)
+    check_integer("bins", bins, 2, 65_000)
     check_integer("threads", threads, 1, MAX_INTEGER, optional=True)
-    check_integer("min_rows", min_rows, 1, MAX_INTEGER)
-    check_integer("random_state", random_state, 0, MAX_INTEGER)
     check_learner(learner)
     if relative_to is not None:
         check_learner(relative_to, "relative_to")
-    settings = SwapSettings(str(learner), int(levels), float(held_out), int(min_rows), float(alpha), int(random_state))
+    settings = check_settings(learner, levels, held_out, min_rows, alpha, random_state)
     table = read(
         data, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task, categorical=categorical,
         unlabelled=unlabelled, cluster=cluster, check_columns=True,  # type: ignore[arg-type]
     )  # fmt: skip
-    require_outcome(table.outcome)
-    if table.schema.task == "multiclass":
-        raise ArgumentError(
-            "weak_learning examines one prediction column",
-            hint="pass the probability of one class and whether it was that class",
-            parameter="prediction",
-        )
-    order, held = split_rows(table, settings)
-    own = table.take(order)
-    rows = level_rows(own, held, settings)
+    own, _, held, rows = divide(table, settings, "weak_learning")
     rows = _centred(own, rows)
     names, workers = level_names(own, rows), Workers(threads)
     found, labels = [], []
