@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trueup.audits.audit import audit
     from trueup.audits.result import Audit, Finding
     from trueup.audits.swap_regret import swap_regret
+    from trueup.audits.weak_learning import weak_learning
     from trueup.calibrators.auto import Auto
     from trueup.calibrators.curves.adjustments import Additive, Multiplicative
     from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, Temperature
@@ -71,6 +72,7 @@ __all__ = [
     "scan",
     "simulate",
     "swap_regret",
+    "weak_learning",
 ]
 
 # Module -> its public names. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
@@ -78,6 +80,7 @@ _MODULES = {
     "audits.audit": ("audit",),
     "audits.result": ("Audit", "Finding"),
     "audits.swap_regret": ("swap_regret",),
+    "audits.weak_learning": ("weak_learning",),
     "calibrators.auto": ("Auto",),
     "calibrators.curves.adjustments": ("Additive", "Multiplicative"),
     "calibrators.curves.estimators": ("Beta", "Histogram", "Isotonic", "Platt", "Temperature"),

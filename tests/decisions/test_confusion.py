@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trueup as tu
-from trueup.decisions.costs import COUNTS, RATES
+from trueup.decisions.confusion import COUNTS, RATES
 from trueup.errors import ArgumentError, DataError, ShiftWarning
 
 MEASURES = (*COUNTS, *RATES)

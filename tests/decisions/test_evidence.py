@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import trueup as tu
 import trueup.decisions as td
-from trueup.decisions.costs import half_variation
 from trueup.decisions.evidence import (
     UnlabelledRows,
     compare_scores,
@@ -25,6 +24,7 @@ from trueup.decisions.evidence import (
     quantile,
     upper_bound,
 )
+from trueup.decisions.intervals import half_variation
 from trueup.decisions.rules import as_actions, as_rule
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, ShiftWarning
 from trueup.metrics import calibration_bound, ecce

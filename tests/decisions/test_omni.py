@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trueup as tu
-from trueup.decisions.omni import NAMED_LOSSES, omniloss, omnipredict
+from trueup.decisions.omni import NAMED_LOSSES, omni_gap, omniloss, omnipredict
 from trueup.errors import ArgumentError, DataError
 
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=20)
@@ -333,3 +333,55 @@ def test_functions_may_use_single_precision():
 def test_slightly_concave_losses_are_rejected():
     with pytest.raises(ArgumentError, match="not convex"):
         omnipredict(P, lambda y, t: 1 + (1 - 2 * y) * t - 1e-4 * t**2)
+
+
+# The gap to the best function of a class (definition E.4, lemma E.5 and theorem E.6 of Globus-Harris et al. 2023)
+
+LOSSES = ["absolute", "squared", "hinge", ("quantile", 0.8), {"fn": 5, "fp": 1}, lambda y, t: np.abs(y - t) ** 1.5]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: "function" if callable(loss) else str(loss))
+@pytest.mark.parametrize("seed", range(4))
+def test_omnipredictions_are_within_the_gap_of_every_function(loss, seed):
+    random = np.random.default_rng(seed)
+    x, p = random.random((300, 3)), random.integers(0, 6, 300) / 5
+    y = (random.random(300) < 0.3 * p + 0.7 * x[:, 0]).astype(float)  # far from multicalibrated
+    h, w = np.column_stack([x, 2 * x - 1, y]), random.random(300)
+    found = omni_gap(y, p, h, loss, w)
+    assert found.excess <= found.gap
+    assert found.gap <= 2 * found.lipschitz * (found.covariance + 2 * np.abs(p).max())
+    assert found.covariance <= np.sqrt(found.alpha) * (1 + np.sqrt(found.bound))
+    assert found.lipschitz_gap == pytest.approx(2 * found.lipschitz * np.sqrt(found.alpha) * (1 + np.sqrt(found.bound)))
+
+
+def test_the_gap_of_calibrated_levels_is_two_alpha_l():
+    # Levels .25 and .75 with these mean outcomes: only the covariance counts.
+    y, p = np.tile([0, 0, 0, 1, 1, 1, 1, 0], 10), np.repeat([0.25, 0.75], 4)
+    p = np.tile(p, 10)
+    h = np.random.default_rng(0).random((80, 2))
+    found = omni_gap(y, p, h, "absolute")
+    covariance = max(
+        sum(0.5 * abs(np.cov(column[p == v], y[p == v], bias=True)[0, 1]) for v in (0.25, 0.75)) for column in h.T
+    )
+    assert found.covariance == pytest.approx(covariance)
+    assert found.lipschitz == pytest.approx(1.0)
+    assert found.gap == pytest.approx(2 * covariance)
+    assert found.loss == pytest.approx(0.25)
+    assert found.losses == pytest.approx(np.abs(h - y[:, None]).mean(axis=0))
+    assert repr(found).startswith("<OmniGap loss 0.25, the best of 2 functions 0.")
+
+
+@pytest.mark.parametrize(
+    ("loss", "slope"), [("squared", 2.0), ("hinge", 1.0), (("quantile", 0.9), 0.9), ({"fn": 5, "fp": 1}, 5.0)]
+)
+def test_the_lipschitz_constant_is_that_of_the_loss(loss, slope):
+    y, p = [0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75]
+    assert omni_gap(y, p, [0.0, 1.0, 0.0, 1.0], loss).lipschitz == pytest.approx(slope, rel=1e-4)
+    assert omni_gap(y, p, [0, 1, 0, 1], loss, lipschitz=7.0).lipschitz == 7.0
+
+
+def test_the_log_loss_needs_predictions_away_from_0_and_1():
+    with pytest.raises(ArgumentError, match="lipschitz must be a number"):
+        omni_gap([0, 1, 1, 1], [0.5, 0.5, 0.75, 0.75], [0.5, 0.5, 0.5, 0.5], "log")
+    inner = omni_gap([0, 1, 0, 1], [0.5, 0.5, 0.75, 0.75], [0.5, 0.5, 0.25, 0.5], "log")
+    assert inner.lipschitz == pytest.approx(4.0, rel=1e-4)

@@ -231,3 +231,50 @@ def test_counts_of_a_test_are_validated():
             test(1, -1, 0.5)
     with pytest.raises(ArgumentError, match="alpha"):
         metrics.jeffreys_interval(1, 10, alpha=0)
+
+
+# ROC and precision-recall areas
+
+
+def pairs_won(y, p, w):
+    higher = (p[:, None] > p) + 0.5 * (p[:, None] == p)
+    events, others = w * y, w * (1 - y)
+    return events @ higher @ others / (events.sum() * others.sum())
+
+
+def mean_precision(y, p, w, own):
+    found = []
+    for event in range(len(y)):
+        above, tied = p > p[event], p == p[event]
+        counts = [(w * v)[above].sum() + (1 - own) * (w * v)[tied].sum() for v in (y, np.ones(len(y)))]
+        found.append(counts[0] / counts[1])
+    return np.average(found, weights=w * y)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_areas_are_those_of_pairs_and_of_events_with_ties_and_weights(seed):
+    random = np.random.default_rng(seed)
+    p = random.random(80).round(1)
+    y, w = (random.random(80) < p).astype(float), random.integers(1, 4, 80).astype(float)
+    assert metrics.roc_auc(y, p, w) == pytest.approx(pairs_won(y, p, w))
+    assert metrics.roc_auc(y, p, w) == pytest.approx((1 + metrics.gini(y, p, w)) / 2)
+    for ties, own in (("step", 0.0), ("half", 0.5)):
+        assert metrics.pr_auc(y, p, w, ties=ties) == pytest.approx(mean_precision(y, p, w, own))
+    copies = w.astype(int)
+    assert metrics.pr_auc(np.repeat(y, copies), np.repeat(p, copies)) == pytest.approx(metrics.pr_auc(y, p, w))
+
+
+def test_areas_agree_with_scikit_learn():
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    random = np.random.default_rng(9)
+    p, w = random.random(300).round(2), random.random(300)
+    y = (random.random(300) < p).astype(float)
+    assert metrics.roc_auc(y, p, w) == pytest.approx(roc_auc_score(y, p, sample_weight=w))
+    assert metrics.pr_auc(y, p, w) == pytest.approx(average_precision_score(y, p, sample_weight=w))
+
+
+def test_areas_of_one_outcome_are_undefined():
+    assert math.isnan(metrics.roc_auc([1, 1], [0.2, 0.3]))
+    assert math.isnan(metrics.pr_auc([0, 0], [0.2, 0.3]))
+    assert metrics.pr_auc([1, 1], [0.2, 0.3]) == 1.0

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics.groups import discretize, k1, k2, kinf, msce
+from trueup.metrics.groups import covariance_error, discretize, k1, k2, kinf, msce
 
 QUICK = settings(max_examples=60, deadline=None)
 MEASURES = [k1, k2, kinf]
@@ -255,3 +255,29 @@ def test_invalid_numbers_of_levels_are_rejected(m):
 def test_non_numeric_predictions_are_rejected():
     with pytest.raises(DataError, match="f must be finite; got nan at row 1"):
         discretize([0.5, np.nan], 10)
+
+
+# Covariance on level sets (definition E.4 and lemma E.5 of Globus-Harris et al. 2023)
+
+
+def covariances(y, f, h, w):
+    total = 0.0
+    for v in np.unique(f):
+        on = f == v
+        hv, yv = (np.average(values[on], weights=w[on]) for values in (h, y))
+        total += w[on].sum() / w.sum() * abs(np.average((h[on] - hv) * (y[on] - yv), weights=w[on]))
+    return total
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_covariance_error_is_definition_e4_and_obeys_lemma_e5(seed):
+    random = np.random.default_rng(seed)
+    f = random.integers(0, 5, 200) / 4
+    h, w = random.normal(size=(200, 3)), random.integers(0, 3, 200).astype(float)
+    y = (random.random(200) < 0.8 * f + 0.1).astype(float)
+    found = covariance_error(y, f, h, w)
+    assert found == pytest.approx([covariances(y, f, column, w) for column in h.T])
+    alpha = max(*k2(y, f, h, w), msce(y, f, w))
+    assert found.max() <= np.sqrt(alpha) * (1 + np.abs(h).max())
+    assert covariance_error(y, f, h[:, 0], w) == pytest.approx(found[:1])
+    assert covariance_error(y, 1 - f, h, w) == pytest.approx(found)  # the values of levels do not matter

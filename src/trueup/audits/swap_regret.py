@@ -146,38 +146,14 @@ def swap_regret(
     check_integer("depth", depth, 1, 3)
     check_integer("bins", bins, 2, 65_000)
     check_integer("threads", threads, 1, MAX_INTEGER, optional=True)
-    check_integer("levels", levels, 1, 10_000)
-    check_integer("min_rows", min_rows, 1, MAX_INTEGER)
-    check_integer("random_state", random_state, 0, MAX_INTEGER)
-    check_fraction("alpha", alpha)
-    check_fraction("held_out", held_out)
-    if isinstance(learner, str):
-        check_choice("learner", learner, ("tree", "linear"))
-    elif not callable(learner) and not _is_regressor(learner):
-        message = f"learner must be 'tree', 'linear', a regressor or a callable that returns one; got {learner!r}"
-        hint = "pass an instance, such as DecisionTreeRegressor(max_depth=2)"
-        raise ArgumentError(message, hint, parameter="learner")
-    settings = SwapSettings(str(learner), int(levels), float(held_out), int(min_rows), float(alpha), int(random_state))
+    check_learner(learner)
+    settings = check_settings(learner, levels, held_out, min_rows, alpha, random_state)
     table = read(
         data, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task, categorical=categorical,
         unlabelled=unlabelled, cluster=cluster, check_columns=True,  # type: ignore[arg-type]
     )  # fmt: skip
-    require_outcome(table.outcome)
-    if table.schema.task == "multiclass":
-        raise ArgumentError(
-            "swap_regret audits one prediction column",
-            hint="pass the probability of one class and whether it was that class; tu.audit takes several",
-            parameter="prediction",
-        )
-    order, held = _split(table, settings)
-    own = table.take(order)
-    rows = _level_rows(own, held, settings)
-    search: WitnessSearch
-    if isinstance(learner, str):
-        search = TreeSearch(own, depth, bins, min_rows) if learner == "tree" else LineSearch(own, rows.weight)
-    else:
-        make = (lambda: copy.deepcopy(learner)) if _is_regressor(learner) else learner
-        search = RegressorSearch(own, make, weighted=own.weight is not None)
+    own, order, held, rows = divide(table, settings, "swap_regret")
+    search = make_search(learner, own, rows, depth, bins, min_rows)
     shift = search.fit(rows, Workers(threads))
     held_rows, size = (np.bincount(level, minlength=rows.levels) for level in (rows.level[held], rows.level))
     tested = (held_rows >= MIN_ROWS_PER_SIDE) & (size - held_rows >= MIN_ROWS_PER_SIDE)
@@ -188,7 +164,49 @@ def swap_regret(
     return evaluation.result(table, order)
 
 
-def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
+def check_settings(learner: Any, levels: Any, held_out: Any, min_rows: Any, alpha: Any, random_state: Any) -> SwapSettings:
+    """Validate the parameters that define the family of tests."""
+    check_integer("levels", levels, 1, 10_000)
+    check_integer("min_rows", min_rows, 1, MAX_INTEGER)
+    check_integer("random_state", random_state, 0, MAX_INTEGER)
+    check_fraction("alpha", alpha)
+    check_fraction("held_out", held_out)
+    return SwapSettings(str(learner), int(levels), float(held_out), int(min_rows), float(alpha), int(random_state))
+
+
+def divide(table: Table, settings: SwapSettings, caller: str) -> tuple[Table, IntArray, BoolArray, LevelRows]:
+    """Divide a table into levels, training and held-out rows: the rows in a random order, that order, a mask, levels."""
+    require_outcome(table.outcome)
+    if table.schema.task == "multiclass":
+        raise ArgumentError(
+            f"{caller} audits one prediction column",
+            hint="pass the probability of one class and whether it was that class; tu.audit takes several",
+            parameter="prediction",
+        )
+    order, held = split_rows(table, settings)
+    own = table.take(order)
+    return own, order, held, level_rows(own, held, settings)
+
+
+def check_learner(learner: Any, parameter: str = "learner") -> None:
+    """Raise unless ``learner`` is the name of a class of functions, a regressor, or a callable."""
+    if isinstance(learner, str):
+        check_choice(parameter, learner, ("tree", "linear"))
+    elif not callable(learner) and not _is_regressor(learner):
+        message = f"{parameter} must be 'tree', 'linear', a regressor or a callable that returns one; got {learner!r}"
+        hint = "pass an instance, such as DecisionTreeRegressor(max_depth=2)"
+        raise ArgumentError(message, hint, parameter=parameter)
+
+
+def make_search(learner: Any, table: Table, rows: LevelRows, depth: int, bins: int, min_rows: int) -> WitnessSearch:
+    """Return the search over the class of functions ``learner``."""
+    if isinstance(learner, str):
+        return TreeSearch(table, depth, bins, min_rows) if learner == "tree" else LineSearch(table, rows.weight)
+    make = (lambda: copy.deepcopy(learner)) if _is_regressor(learner) else learner
+    return RegressorSearch(table, make, weighted=table.weight is not None)
+
+
+def split_rows(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
     """Return a random order of the rows, which depends only on values and seed, and a mask of the held-out rows in it."""
     labels = [table.y] if table.weight is None else [table.y, table.weight]
     order, starts = shuffle_rows([*table.columns.values(), table.prediction], labels, settings.random_state)
@@ -207,7 +225,7 @@ def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
     return order, held
 
 
-def _level_rows(table: Table, held: BoolArray, settings: SwapSettings) -> LevelRows:
+def level_rows(table: Table, held: BoolArray, settings: SwapSettings) -> LevelRows:
     """Divide the rows into levels of the score; real residuals are scaled to at most 1, so that squares are finite."""
     edges = level_edges(table.prediction, np.ones(len(table)), settings.levels, settings.min_rows)
     residual = table.y - table.prediction
@@ -215,6 +233,20 @@ def _level_rows(table: Table, held: BoolArray, settings: SwapSettings) -> LevelR
     weight = np.ones(len(table)) if table.weight is None else table.weight / table.weight.mean()
     level = np.searchsorted(edges, table.prediction).astype(np.int32)
     return LevelRows(level, len(edges) + 1, weight, residual / unit, np.flatnonzero(~held), unit)
+
+
+def level_names(table: Table, rows: LevelRows) -> list[str]:
+    """Format the score range of each level, with enough digits to distinguish them."""
+    p = table.prediction
+    low, high = np.full(rows.levels, math.inf), np.full(rows.levels, -math.inf)
+    np.minimum.at(low, rows.level, p)
+    np.maximum.at(high, rows.level, p)
+    for digits in (3, 5, 9, 17):
+        ends = [(number(float(a), digits), number(float(b), digits)) for a, b in zip(low, high, strict=True)]
+        names = [a if a == b else f"{a} to {b}" for a, b in ends]
+        if len(set(names)) == len(names):
+            break
+    return names
 
 
 def _is_regressor(learner: object) -> bool:
@@ -266,7 +298,7 @@ class _Evaluation:
 
     def result(self, original: Table, order: IntArray) -> SwapRegret:
         """Test every level, and all levels combined, as one family; row i is row ``order[i]`` of ``original``."""
-        names = self._names()
+        names = level_names(self.table, self.rows)
         every, held_out = np.arange(len(self.held)), np.flatnonzero(self.held)
         tested = bool(self.tested.any()) and self._effective_clusters(held_out) >= MIN_CLUSTERS
         overall = self._witness(held_out, ALL_LEVELS, every, tested=tested)
@@ -294,19 +326,6 @@ class _Evaluation:
             original.left_out, original.schema, self.settings, shift, held,
             0 if self.cluster is None else int(self.cluster.max()) + 1,
         )  # fmt: skip
-
-    def _names(self) -> list[str]:
-        """Format the score range of each level, with enough digits to distinguish them."""
-        rows, p = self.rows, self.table.prediction
-        low, high = np.full(rows.levels, math.inf), np.full(rows.levels, -math.inf)
-        np.minimum.at(low, rows.level, p)
-        np.maximum.at(high, rows.level, p)
-        for digits in (3, 5, 9, 17):
-            ends = [(number(float(a), digits), number(float(b), digits)) for a, b in zip(low, high, strict=True)]
-            names = [a if a == b else f"{a} to {b}" for a, b in ends]
-            if len(set(names)) == len(names):
-                break
-        return names
 
     def _witness(self, own: IntArray, name: str, every: IntArray, *, tested: bool, level: int | None = None) -> Witness:
         """Evaluate the witness of ``level`` (None: all combined), with rows ``every``, on its held-out rows ``own``."""

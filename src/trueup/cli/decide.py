@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._optional import require
-from trueup._validate import check_integer, check_number
+from trueup._validate import check_integer
 from trueup.audits.text import number, shorten
 from trueup.cli import console, io
+from trueup.cli.costs import (
+    action_phrase,
+    as_amounts,
+    cost_columns,
+    describe_problem,
+    parse_problem,
+    read_costs,
+    with_columns,
+)
 from trueup.cli.next_steps import PICTURES, after_decide
 from trueup.cli.output import TextTable, show_page
 from trueup.cli.parser import is_model
@@ -23,8 +32,9 @@ from trueup.data.frame import read
 from trueup.data.scan import find_files
 from trueup.data.sql import column_names
 from trueup.data.table import Table
-from trueup.decisions.evaluate import ACT, DecisionProblem, RuleEvaluation, SegmentCosts, dominated_actions, threshold_of
-from trueup.decisions.rules import Action, as_actions
+from trueup.decisions.evaluate import ACT, RuleEvaluation, SegmentCosts, dominated_actions, threshold_of
+from trueup.decisions.rowwise import RowRule
+from trueup.decisions.rules import Rule
 from trueup.errors import ArgumentError, ColumnError, FileError, IdentifierWarning, TrueupError, TrueupWarning
 from trueup.metrics.inference import MIN_CLUSTERS
 from trueup.metrics.result import to_plain
@@ -36,13 +46,11 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray
     from trueup.calibrators.model import Model
-    from trueup.decisions import ExpectedCost, Rule
+    from trueup.decisions import ExpectedCost
 
 PICTURE_EXAMPLE, ROWS_EXAMPLE = "cost.svg", "decided.parquet"
 CORRECTED_SUFFIX = "_trueup"
 ACTION_COLUMN = "action"
-COSTS_HINT = "write --cost-fn 500 --cost-fp 20, the costs of a miss and of a false alarm; or --action NAME:X,Y per action"
-ACTION_HINT = "write --action review:40,40: its name, and its costs on a positive and on a negative row"
 MAX_BAR_WIDTH = 30
 MIN_READABLE, MAX_READABLE = 1e-9, 1e15  # between these, amounts are written without an exponent
 DIGITS, DIGITS_PER_ROW = 3, 4
@@ -51,6 +59,8 @@ DIGITS, DIGITS_PER_ROW = 3, 4
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     problem = parse_problem(arguments)
+    if problem.costs is not None:
+        _check_row_costs(arguments)
     check_integer("depth", arguments.depth, 1, 3, optional=True, hint="2 combines two columns")
     _check_outputs(arguments)
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
@@ -60,6 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
         labelled = None if evidence is None else _evidence_table(evidence, table)
         if arguments.labelled is not None and evidence is None:
             labelled = _read(arguments, arguments.labelled, arguments.outcome)
+        if problem.costs is not None:
+            own = read_costs(problem.costs, arguments, table)
+            known = None if labelled is None else read_costs(problem.costs, arguments, labelled, arguments.labelled)
+            problem = problem._replace(costs=own, labelled_costs=known, names=problem.costs)
         progress.start("deciding")
         evaluation = RuleEvaluation(
             table, problem, labelled=labelled, bins=io.parse_bins(arguments.bins), depth=arguments.depth or 1,
@@ -81,6 +95,20 @@ def run(arguments: argparse.Namespace) -> int:
         below = ["", *written] if written else []
         show_page([*text.page(arguments.top), *below, *after_decide(evaluation, arguments)])
     return 0
+
+
+def _check_row_costs(arguments: argparse.Namespace) -> None:
+    """Raise if outputs or evidence need costs that are the same for all rows."""
+    if is_model(arguments.labelled):
+        raise ArgumentError(
+            "costs in columns need labelled rows with these columns; a model has outcomes and scores only",
+            hint="name a file, such as that of fit --held-out",
+        )
+    if any(map(_is_picture, arguments.output or ())):
+        raise ArgumentError(
+            "the cost by threshold is drawn for costs that are the same for all rows",
+            hint=f"write the rows with their actions: -o {ROWS_EXAMPLE}",
+        )
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
@@ -201,126 +229,27 @@ def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace)
         return f"wrote {path}"
     (name,) = arguments.name or [ACTION_COLUMN]
 
+    plain = parse_problem(arguments).costs
+    find = io.InputRows(arguments).find if plain else None
+    found = {} if find is None else {column: find(column, "cost") for column in cost_columns(plain)}
+
     def make(columns: dict[str, Any]) -> dict[str, AnyArray]:
-        score = np.ma.filled(np.ma.asarray(columns[evaluation.prediction], np.float64), np.nan)
+        score = as_amounts(columns[evaluation.prediction])
+        amounts = {column: as_amounts(columns[own]) for column, own in found.items()}
         known = ~np.isnan(score)
+        for values in amounts.values():
+            known &= np.isfinite(values)
         actions = np.full(len(score), None, object)
-        actions[known] = evaluation.rule.apply(score[known])
+        if isinstance(evaluation.rule, RowRule) and plain is not None:
+            costs = with_columns(plain, {column: values[known] for column, values in amounts.items()})
+            actions[known] = evaluation.rule.apply(score[known], costs) if known.any() else None
+        else:
+            actions[known] = evaluation.rule.apply(score[known])
         return {name: actions}
 
-    rows = io.write_rows(arguments, path, make, example=ROWS_EXAMPLE, roles={"prediction": [evaluation.prediction]})
+    roles = {"prediction": [evaluation.prediction], "cost": list(found.values())}
+    rows = io.write_rows(arguments, path, make, example=ROWS_EXAMPLE, roles=roles)
     return f"wrote {path}: {rows:,} rows with column {name}"
-
-
-# The problem
-
-
-def parse_problem(arguments: argparse.Namespace) -> DecisionProblem:
-    """Return the actions with their costs, the threshold and the capacities given on the command line."""
-    given = {name: getattr(arguments, f"cost_{name}") for name in ("fn", "fp", "tp", "tn")}
-    costs = {name: cost for name, cost in given.items() if cost is not None}
-    error_costs = arguments.action is None
-    actions: tuple[Action, ...]
-    if error_costs:
-        _check_error_costs(costs, arguments.threshold)
-        actions = as_actions(costs)
-    else:
-        actions = tuple(map(_parse_action, arguments.action))
-        if len(actions) < 2:
-            hint = "doing nothing is an action too: --action pass:500,0"
-            raise ArgumentError("--action must be given at least twice; got one", hint=hint)
-    fixed = _parse_by_action(arguments.fixed_cost, "--fixed-cost", actions, error_costs=error_costs)
-    actions = as_actions([replace(action, fixed=fixed.get(action.name, 0.0)) for action in actions])
-    capacity = _parse_by_action(arguments.capacity, "--capacity", actions, error_costs=error_costs)
-    return DecisionProblem(actions, error_costs, arguments.threshold, capacity)
-
-
-def _check_error_costs(costs: dict[str, float], threshold: float | None) -> None:
-    if not costs:
-        raise ArgumentError("no costs were given", hint=COSTS_HINT)
-    for name in ("fn", "fp"):
-        if name not in costs:
-            raise ArgumentError(f"--cost-{name} is missing", hint=COSTS_HINT)
-        hint = "a gain is a negative cost of a correct decision: --cost-tp -50"
-        check_number(f"cost_{name}", costs[name], 0, hint=hint)
-    for name in ("tp", "tn"):
-        check_number(f"cost_{name}", costs.get(name), optional=True)
-    if not any(costs.values()):
-        raise ArgumentError("all costs are 0, so there is nothing to decide", hint=COSTS_HINT)
-    hint = "--threshold 0.2 acts where the score is 0.2 or more"
-    if threshold is not None and 1 < threshold <= 100:
-        hint = f"for {threshold:g}% write --threshold {threshold / 100:g}; {hint}"
-    check_number("threshold", threshold, 0, 1, optional=True, hint=hint)
-
-
-def _parse_action(text: str) -> Action:
-    """Parse NAME:X,Y to an action that costs X on a positive and Y on a negative row."""
-    name, _, costs = text.rpartition(":")
-    try:
-        positive, negative = map(float, costs.split(","))
-    except ValueError:
-        positive = negative = math.nan
-    if not name.strip() or not (math.isfinite(positive) and math.isfinite(negative)):
-        raise ArgumentError(f"--action {text} is not of the form NAME:X,Y", hint=ACTION_HINT)
-    return Action(name.strip(), positive, negative)
-
-
-def _parse_by_action(
-    texts: Sequence[str] | None, option: str, actions: tuple[Action, ...], *, error_costs: bool
-) -> dict[str, float]:
-    """Parse texts NAME=N to numbers by action; with ``error_costs``, N alone belongs to the action "act"."""
-    parsed: dict[str, float] = {}
-    names = [action.name for action in actions]
-    for text in texts or ():
-        name, separator, value = text.rpartition("=")
-        name = name.strip() if separator else ACT if error_costs else ""
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if name not in names:
-            raise ArgumentError(
-                f"{option} {text} names no action",
-                hint=f"write {option} {names[-1]}={value or 500}; the actions are {', '.join(names)}",
-            )
-        if not 0 <= number < math.inf:
-            raise ArgumentError(f"{option} {text}: must be a number of at least 0", hint=f"write {option} 500")
-        if name in parsed:
-            raise ArgumentError(f"{option} is given twice for {name!r}", hint="give it once")
-        parsed[name] = number
-    return parsed
-
-
-def describe_problem(problem: DecisionProblem) -> str:
-    """Return the costs and capacities as one line."""
-    if problem.error_costs:
-        passing, acting = problem.actions
-        costs = [f"a miss costs {_number(passing.positive)}", f"a false alarm {_number(acting.negative)}"]
-        costs += [f"a true positive {_number(acting.positive)}"] if acting.positive else []
-        costs += [f"a true negative {_number(passing.negative)}"] if passing.negative else []
-    else:
-        first, *others = problem.actions
-        each = f"{_number(first.positive)} on a positive and {_number(first.negative)} on a negative row"
-        costs = [f"{first.name} costs {each}"]
-        costs += [f"{action.name} {_number(action.positive)} and {_number(action.negative)}" for action in others]
-    fixed = [
-        f"fixed cost of {action_phrase(problem, action.name)} {_number(action.fixed)}"
-        for action in problem.actions
-        if action.fixed
-    ]
-    limits = [f"at most {_number(rows)} rows for {action_phrase(problem, name)}" for name, rows in problem.capacity.items()]
-    return "; ".join([", ".join(costs), *fixed, *limits])
-
-
-def action_phrase(problem: DecisionProblem, name: str) -> str:
-    """Return an action as a noun: its name, or "acting" or "passing" if the costs are those of errors."""
-    if not problem.error_costs:
-        return name
-    return "acting" if name == ACT else "passing"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.10g}"
 
 
 # Output
@@ -380,6 +309,10 @@ class DecisionText:
 
     def _rule_sentence(self) -> str:
         rule, prediction = self.evaluation.rule, self.evaluation.prediction
+        if isinstance(rule, RowRule):
+            if self.problem.error_costs:
+                return f"act where that costs less than passing, at the {prediction} and the costs of the row"
+            return f"the cheapest action at the {prediction} and the costs of each row"
         if len(rule.actions) == 1:
             name = rule.actions[0].name
             if not self.problem.error_costs:
@@ -393,12 +326,17 @@ class DecisionText:
             if action.name in shown
         )
 
-    def _rule_name(self, rule: Rule) -> str:
+    def _rule_name(self, rule: Rule | RowRule) -> str:
+        if isinstance(rule, RowRule):
+            return "each row by its costs"
         if not self.problem.error_costs:
-            return f"{rule.actions[0].name}: every row" if len(rule.actions) == 1 else "cheapest rule"
+            return f"{rule.actions[0].name}: every row" if len(rule.actions) == 1 else self._cheapest_name()
         if len(rule.actions) == 1:
             return "every row" if rule.actions[0].name == ACT else "no row"
         return f"{self.evaluation.prediction} {'>=' if rule.actions[1].name == ACT else '<'} {rule.edges[1]:.4g}"
+
+    def _cheapest_name(self) -> str:
+        return "cheapest rule" if self.problem.costs is None else "cheapest by score alone"
 
     def _head(self) -> list[str]:
         cost, amount = self.cost, self.amount
@@ -422,7 +360,9 @@ class DecisionText:
     def _alternatives(self) -> TextTable:
         evaluation, amount = self.evaluation, self.amount
         error_costs, interval = self.problem.error_costs, f"{self.level} interval"
-        rules: list[tuple[Rule, ExpectedCost, bool, ExpectedCost | None]] = [(evaluation.rule, self.cost, True, None)]
+        rules: list[tuple[Rule | RowRule, ExpectedCost, bool, ExpectedCost | None]] = [
+            (evaluation.rule, self.cost, True, None)
+        ]
         rules += [(other.rule, other.cost, other.fits, other.saving) for other in evaluation.alternatives]
         rows: list[tuple[str, ...]] = []
         for rule, cost, fits, saving in rules:
@@ -437,11 +377,17 @@ class DecisionText:
         return TextTable((*names, "cost", interval, "rule saves", interval), rows, ("rows", "interval"))
 
     def _shares(self) -> list[str | TextTable]:
-        shares, edges = self.cost.shares, self.evaluation.rule.edges
+        shares, rule = self.cost.shares, self.evaluation.rule
+        if isinstance(rule, RowRule):
+            ranges = ["where cheapest" if price == 0 else "where cheapest, within capacity" for price in rule.prices]
+            scores = dict(zip(rule.actions, ranges, strict=True))
+        else:
+            ends = zip(rule.edges[:-1], rule.edges[1:], strict=True)
+            scores = {action.name: _score_range(*end) for action, end in zip(rule.actions, ends, strict=True)}
         amount = self.amount if self.cost.target == "rows" else AmountFormat([abs(share.cost) for share in shares])
         rows: list[tuple[str, ...]] = [
-            (share.action, _score_range(low, high), _rows(share.rows), f"{share.positives:,.0f}", amount(share.cost))
-            for share, low, high in zip(shares, edges[:-1], edges[1:], strict=True)
+            (share.action, scores[share.action], _rows(share.rows), f"{share.positives:,.0f}", amount(share.cost))
+            for share in shares
         ]
         table = TextTable(("action", "scores", "rows", "positives", "cost"), rows)
         return ["expected per action, before any correction", table]
@@ -481,7 +427,7 @@ class DecisionText:
     def _segments(self, segments: SegmentCosts, top: int) -> list[str | TextTable]:
         """Return a table of the ``top`` most expensive segments (with labelled rows, also the sum of all), and remarks."""
         error_costs, labelled = self.problem.error_costs, self.evaluation.labelled is not None
-        actions = [ACT] if error_costs else [action.name for action in self.evaluation.rule.actions]
+        actions = [ACT] if error_costs else action_names(self.evaluation.rule)
         ordered = sorted(segments.costs.items(), key=lambda item: (-item[1].estimate, item[0]))
         without, counts = set(segments.without_labelled), segments.labelled_rows
         shown = [(f"{name} *" if name in without else name, cost, counts[name]) for name, cost in ordered[:top]]
@@ -514,7 +460,7 @@ class DecisionText:
 
     def _action_notes(self) -> Iterator[str]:
         problem = self.problem
-        dominated = dominated_actions(problem.actions)
+        dominated = dominated_actions(problem.actions) if problem.costs is None else []
         for name in dominated:
             yield f"{action_phrase(problem, name)} is never worthwhile: another action costs less at every score"
         if problem.error_costs:
@@ -557,7 +503,7 @@ class DecisionText:
         weightless = sum(table.weightless for table in tables if table is not None)
         if weightless:
             yield f"{weightless:,} rows of weight 0 were dropped"
-        if any(action.fixed for action in self.evaluation.rule.actions):
+        if any(fixed and name in action_names(self.evaluation.rule) for name, fixed in self.problem.fixed.items()):
             if self.cost.target == "population":
                 yield "the cost per row does not include fixed costs"
             elif self.evaluation.segments:
@@ -568,7 +514,7 @@ class DecisionText:
         evaluation, rule = self.evaluation, self.evaluation.rule
         data: dict[str, Any] = {
             "rule": self._rule_sentence(),
-            "threshold": rule.edges[1] if len(rule.actions) == 2 else None,
+            "threshold": rule.edges[1] if isinstance(rule, Rule) and len(rule.actions) == 2 else None,
             "alternatives": [{**other._asdict(), "rule": self._rule_name(other.rule)} for other in evaluation.alternatives],
             "by_segment": {name: cost for segments in evaluation.segments for name, cost in segments.costs.items()},
             "segment_sums": {
@@ -604,6 +550,11 @@ class DecisionText:
         yield f"rule: {'given by --threshold' if self.problem.threshold is not None else 'the cheapest by the scores'}"
         widths = ", ".join(f"{name} ±{half:.6g}" for name, half in cost.half_widths.items())
         yield f"interval at {self.level}, for {cost.target}: {widths}"
+
+
+def action_names(rule: Rule | RowRule) -> list[str]:
+    """Return the names of the actions of a rule."""
+    return [action if isinstance(action, str) else action.name for action in rule.actions]
 
 
 def _rows(count: float) -> str:

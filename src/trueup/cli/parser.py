@@ -32,6 +32,14 @@ LIST: dict[str, Any] = {"action": "append"}
 SWITCH: dict[str, Any] = {"action": "store_true"}
 
 
+def number_or_name(text: str) -> float | str:
+    """Return a number, or else the text: the name of a column."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def option(text: str, metavar: str | None = None, **settings: Any) -> dict[str, Any]:
     """Return keyword arguments of ``add_argument``; positionals omit metavar, since their key in OPTIONS (FILE) is used."""
     return {"help": text, **settings} if metavar is None else {"help": text, "metavar": metavar, **settings}
@@ -143,10 +151,10 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--monotone": option("keep the order of two rows with the same features (mcgrad)", **SWITCH),
     "--resume": option("save finished rounds in this file, and continue from it if it exists", "FILE"),
     # costs
-    "--cost-fn": option("cost of a false negative", "X", type=float),
-    "--cost-fp": option("cost of a false positive", "X", type=float),
-    "--cost-tp": option("cost of a true positive (default 0; negative is a gain)", "X", type=float),
-    "--cost-tn": option("cost of a true negative (default 0)", "X", type=float),
+    "--cost-fn": option("cost of a false negative, or the column with that of each row", "X", type=number_or_name),
+    "--cost-fp": option("cost of a false positive, or the column with that of each row", "X", type=number_or_name),
+    "--cost-tp": option("cost of a true positive (default 0; negative is a gain)", "X", type=number_or_name),
+    "--cost-tn": option("cost of a true negative (default 0)", "X", type=number_or_name),
     "--action": option(
         "an action with its costs on a positive and on a negative row, instead of the costs above; at least two",
         "NAME:X,Y", **LIST,
@@ -404,12 +412,14 @@ examples:
   trueup decide new.csv --prediction p --cost-fn 500 --cost-fp 20 --capacity 300 --by region,device
   trueup decide new.csv --prediction p --cost-fn 500 --cost-fp 20 --threshold 0.2 -o cost.svg
   trueup decide new.csv --prediction p --cost-fn 500 --cost-fp 20 --capacity 500 -o decided.csv
+  trueup decide new.csv --prediction p --cost-fn loss --cost-fp margin -o decided.csv
   trueup decide new.csv --prediction p --action pass:500,0 --action review:40,40 --action block:0,120 \\
       --capacity review=300 --json - | jq .cost.estimate
 
 costs: per row, in any unit; negative costs are gains. --cost-fn is the cost of not acting on a positive
   row, --cost-fp of acting on a negative one. --action describes any other action by its costs on a positive
-  and on a negative row.
+  and on a negative row. A cost may be the name of a column, such as exposure times loss given default: each
+  row then gets the action that is cheapest at its own costs.
 """,
         {
             "rows": (

@@ -9,12 +9,15 @@ from trueup.decisions.abstention import (
     reward_curve,
     risk_coverage,
 )
-from trueup.decisions.costs import ExpectedConfusion, ExpectedCost, expected_confusion, expected_cost, expected_saving
+from trueup.decisions.confusion import ExpectedConfusion, expected_confusion
+from trueup.decisions.costs import ExpectedCost, expected_cost, expected_saving
 from trueup.decisions.curves import ExpectedCurve, expected_pr, expected_roc
 from trueup.decisions.decision_curve import DecisionCurve, Gain, decision_curve
 from trueup.decisions.evidence import Labelled
-from trueup.decisions.omni import omniloss, omnipredict
-from trueup.decisions.rules import Action, BestRule, Rule, Share, best_rule
+from trueup.decisions.omni import OmniGap, omni_gap, omniloss, omnipredict
+from trueup.decisions.rowwise import LabelledClasses, RowRule
+from trueup.decisions.rules import Action, BestRule, Rule, Share
+from trueup.decisions.search import best_rule
 
 __all__ = [
     "Abstention",
@@ -26,9 +29,12 @@ __all__ = [
     "ExpectedCurve",
     "Gain",
     "Labelled",
+    "LabelledClasses",
+    "OmniGap",
     "RealisedCost",
     "RewardCurve",
     "RiskCoverage",
+    "RowRule",
     "Rule",
     "Share",
     "abstain",
@@ -39,6 +45,7 @@ __all__ = [
     "expected_pr",
     "expected_roc",
     "expected_saving",
+    "omni_gap",
     "omniloss",
     "omnipredict",
     "reward_curve",

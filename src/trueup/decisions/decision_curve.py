@@ -12,7 +12,6 @@ import numpy as np
 
 from trueup.data.columns import check_aligned, frame_like
 from trueup.decisions.clusters import check_effective_clusters, read_clusters, student_factor
-from trueup.decisions.costs import SegmentSums, compute_interval, describe_evidence, sum_segments
 from trueup.decisions.curves import upper_quantile
 from trueup.decisions.evidence import (
     NORMAL_SHARE,
@@ -25,6 +24,7 @@ from trueup.decisions.evidence import (
     read_inputs,
     read_segments,
 )
+from trueup.decisions.intervals import SegmentSums, compute_interval, describe_evidence, sum_segments
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import likely_root
 from trueup.metrics.inputs import Scored, validate_array, validate_scores

@@ -6,15 +6,19 @@ import itertools
 import math
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from trueup.data.bins import DEFAULT_BINS, bins_for, calendar_unit, check_bins, find_edges, fit_binner, segment_column
 from trueup.decisions.clusters import calibration_pvalue, design_effect, widen_bound
-from trueup.decisions.costs import compute_interval, expected_confusion, expected_cost, expected_saving, sum_segments
+from trueup.decisions.confusion import expected_confusion
+from trueup.decisions.costs import expected_cost, expected_saving
 from trueup.decisions.evidence import CROSS_FITTED_TOLERANCE, SHIFT_TOLERANCE, Labelled, Segments, cross, read_inputs
-from trueup.decisions.rules import Action, Rule, as_rule, best_rule
+from trueup.decisions.intervals import compute_interval, sum_segments
+from trueup.decisions.rowwise import RowRule
+from trueup.decisions.rules import Action, BestRule, Rule, as_rule
+from trueup.decisions.search import best_rule
 from trueup.errors import ColumnError, ShiftWarning
 from trueup.metrics.cumulative import CalibrationBound, calibration_bound, ecce_pvalue
 from trueup.metrics.scores import prr
@@ -22,9 +26,12 @@ from trueup.metrics.scores import prr
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from trueup._types import AnyArray, FloatArray
     from trueup.data.table import Feature, Table
-    from trueup.decisions.costs import ExpectedConfusion, ExpectedCost
+    from trueup.decisions.confusion import ExpectedConfusion
+    from trueup.decisions.costs import ExpectedCost
     from trueup.decisions.evidence import Target
 
 ACT = "act"  # the name that `as_actions` gives to acting where costs are those of errors
@@ -43,6 +50,14 @@ class DecisionProblem(NamedTuple):
     error_costs: bool
     threshold: float | None
     capacity: dict[str, float]
+    costs: Mapping[str, Any] | None = None  # with arrays, where costs differ by row: instead of those of ``actions``
+    labelled_costs: Mapping[str, Any] | None = None
+    names: Mapping[str, Any] | None = None  # the costs as given: numbers, and names of columns
+
+    @property
+    def fixed(self) -> dict[str, float]:
+        """Return the fixed cost of each action."""
+        return {action.name: action.fixed for action in self.actions}
 
     def fits(self, rows: Mapping[str, float]) -> bool:
         """Return whether no action has more ``rows`` than its capacity, up to rounding of sums of weights."""
@@ -52,7 +67,7 @@ class DecisionProblem(NamedTuple):
 class Alternative(NamedTuple):
     """Another rule, its cost, what the evaluated rule saves compared with it, and whether it fits the capacities."""
 
-    rule: Rule
+    rule: Rule | RowRule
     cost: ExpectedCost
     saving: ExpectedCost
     fits: bool
@@ -106,7 +121,7 @@ class RuleEvaluation:
         self._shift_tolerance = CROSS_FITTED_TOLERANCE if cross_fitted else SHIFT_TOLERANCE
         segmentations = _segmentations(table, labelled, bins or {}, depth)
         self._evidence = self._read_labelled()
-        self.best = best_rule(self._p, problem.actions, capacity=problem.capacity, weight=table.weight)
+        self.best = self._best("row")
         chosen = self.best.rule if problem.threshold is None else as_rule(problem.threshold, problem.actions)
         self.rule = self._without_unused_fixed_costs(chosen)
         with warnings.catch_warnings(record=True) as caught:
@@ -139,16 +154,33 @@ class RuleEvaluation:
         known = self.labelled
         if known is None:
             return None
-        evidence = Labelled(known.y, known.prediction, known.weight, segments, cluster=known.cluster)
+        costs = self.problem.labelled_costs
+        evidence = Labelled(known.y, known.prediction, known.weight, segments, cluster=known.cluster, costs=costs)
         evidence.uncorrected = self._uncorrected
         evidence.shift_tolerance, evidence.allow_missing_segments = self._shift_tolerance, segments is not None
         return evidence
 
-    def _cost(self, rule: Rule) -> ExpectedCost:
-        return expected_cost(self._p, rule.actions, rule, self._evidence, **self._settings)
+    def _best(self, by: Literal["row", "score"]) -> BestRule:
+        problem, costs = self.problem, self.problem.costs
+        fixed = None if costs is None else problem.fixed
+        settings: dict[str, Any] = {"capacity": problem.capacity, "weight": self.table.weight, "by": by}
+        return best_rule(self._p, problem.actions if costs is None else costs, fixed_costs=fixed, **settings)
 
-    def _without_unused_fixed_costs(self, rule: Rule) -> Rule:
+    def _costs_of(self, rule: Rule | RowRule) -> Any:
+        """Return the costs with which a rule is evaluated; those of a Rule include fixed costs of the actions in use."""
+        return self.problem.costs if self.problem.costs is not None or isinstance(rule, RowRule) else rule.actions
+
+    def _cost(self, rule: Rule | RowRule) -> ExpectedCost:
+        return expected_cost(self._p, self._costs_of(rule), rule, self._evidence, **self._settings)
+
+    def apply(self, rule: Rule | RowRule) -> NDArray[np.object_]:
+        """Return the action of each row of the table by a rule."""
+        return rule.apply(self._p, self.problem.costs) if isinstance(rule, RowRule) else rule.apply(self._p)
+
+    def _without_unused_fixed_costs(self, rule: Rule | RowRule) -> Rule | RowRule:
         """Return the rule with a fixed cost of zero for actions that no row gets."""
+        if isinstance(rule, RowRule):  # which never counts them
+            return rule
         rows = np.bincount(rule.action_index(self._p), minlength=len(rule.actions))
         actions = (
             action if count else replace(action, fixed=0.0) for action, count in zip(rule.actions, rows, strict=True)
@@ -160,24 +192,27 @@ class RuleEvaluation:
 
     def _alternatives(self) -> Iterator[Alternative]:
         """Evaluate the best rule, the threshold 0.5, and each action for all rows; skip rules with equal decisions."""
-        others = [self.best.rule]
+        others: list[Rule | RowRule] = [self.best.rule]
+        if self.problem.costs is not None:
+            others.append(self._best("score").rule)
         if self.problem.error_costs:
             others.append(as_rule(COMMON_THRESHOLD, self.problem.actions))
         others += [Rule((action,), (-math.inf, math.inf)) for action in reversed(self.problem.actions)]
-        seen = [self.rule.apply(self._p)]
+        seen = [self.apply(self.rule)]
         for other in map(self._without_unused_fixed_costs, others):
-            decisions = other.apply(self._p)
+            decisions = self.apply(other)
             if any((decisions == earlier).all() for earlier in seen):
                 continue
             seen.append(decisions)
             cost = self._cost(other)
             pair = self.rule, other
-            saving = expected_saving(self._p, self.problem.actions, *pair, self._evidence, **self._settings)
+            costs = self.problem.actions if self.problem.costs is None else self.problem.costs
+            saving = expected_saving(self._p, costs, *pair, self._evidence, **self._settings)
             yield Alternative(other, cost, saving, self._fits(cost))
 
     def _cost_curve(self) -> Iterator[ThresholdCost]:
         """Evaluate thresholds around the best one, 0.5, that of the problem, 0 and infinity, if there are error costs."""
-        if not self.problem.error_costs:
+        if not self.problem.error_costs or self.problem.costs is not None:
             return
         passing, acting = self.problem.actions
         slope = passing.difference - acting.difference
@@ -212,20 +247,29 @@ class RuleEvaluation:
     def _confusion(self) -> ExpectedConfusion | None:
         """Return the expected confusion matrix if the rule is a threshold, else None."""
         rule = self.rule
-        if not self.problem.error_costs or (len(rule.actions) == 2 and rule.actions[1].name != ACT):
+        if not self.problem.error_costs or isinstance(rule, RowRule):
+            return None
+        if len(rule.actions) == 2 and rule.actions[1].name != ACT:
             return None
         return expected_confusion(self._p, threshold_of(rule), self._evidence, **self._settings)
 
     def _segment_costs(self, by: tuple[str, ...], rows: Segments, known: Segments | None) -> SegmentCosts:
         """Evaluate the rule on each segment of ``rows``, with its labelled rows in ``known`` and without fixed costs."""
-        rule = replace(self.rule, actions=tuple(replace(action, fixed=0.0) for action in self.rule.actions))
+        rule = without_fixed_costs(self.rule)
         evidence = None if known is None else self._read_labelled(known)
-        total = expected_cost(self._p, rule.actions, rule, evidence, segments=rows, **self._settings)
+        total = expected_cost(self._p, self._costs_of(rule), rule, evidence, segments=rows, **self._settings)
         found = {} if known is None else dict(zip(known.names, np.bincount(known.codes).tolist(), strict=True))
         counts = {name: found.get(name, 0) for name in rows.names}
         without = [] if evidence is None else [name for name in counts if not len(evidence.in_segment(name).y)]
         costs = {**total.by_segment, **{name: replace(total.by_segment[name], **NO_INTERVAL) for name in without}}
         return SegmentCosts(by, costs, replace(total, **NO_INTERVAL) if without else total, counts, without)
+
+
+def without_fixed_costs(rule: Rule | RowRule) -> Rule | RowRule:
+    """Return the rule with fixed costs of zero."""
+    if isinstance(rule, RowRule):
+        return replace(rule, fixed=(0.0,) * len(rule.fixed))
+    return replace(rule, actions=tuple(replace(action, fixed=0.0) for action in rule.actions))
 
 
 def threshold_of(rule: Rule) -> float:

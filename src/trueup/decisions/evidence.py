@@ -5,6 +5,7 @@ Evidence is labelled rows, the held-out predictions of a calibrator, an audit or
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import warnings
@@ -292,6 +293,8 @@ class Labelled:
         Identifies rows that belong together, such as the rows of one customer: intervals are then computed from sums over
         clusters, and the rows to decide on are taken to come in such clusters, too. Fewer than 10 effective clusters are an
         error, also in a segment.
+    costs : mapping, optional
+        Costs of these rows where costs differ by row, of the same form as those of the rows to decide on.
 
     Examples
     --------
@@ -300,9 +303,17 @@ class Labelled:
     """
 
     def __init__(
-        self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None, *, cluster: Any = None
+        self,
+        y: ArrayLike,
+        p: ArrayLike,
+        weight: ArrayLike | None = None,
+        segments: Any = None,
+        *,
+        cluster: Any = None,
+        costs: Any = None,
     ) -> None:
         check_aligned({"y": y, "p": p, "weight": weight, "segments": segments, "cluster": cluster})
+        self.costs, self.kept = copy.deepcopy(costs), has_weight(weight, y)
         # Copies: later changes to the caller's arrays must not change the evidence.
         self.rows: Scored = Scored(*(column.copy() for column in validate_scores(y, p, weight)))
         for column in self.rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,10 +13,12 @@ import numpy as np
 from trueup._validate import check_fraction, check_number
 from trueup.data.columns import check_aligned
 from trueup.data.values import describe_rows
-from trueup.decisions.evidence import read_unlabelled
+from trueup.decisions.evidence import has_weight, read_unlabelled
 from trueup.decisions.rules import ERRORS, as_actions
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics.inputs import validate_array, validate_scores
+from trueup.metrics.groups import covariance_error, k2
+from trueup.metrics.inputs import as_floats, validate_array, validate_scores
+from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -34,6 +37,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 SECTIONS = 70  # golden sections of a sixteenth of the range: to 1e-16 of it, the resolution of the loss values
 GRID = 33  # points at which a function is evaluated first
 BLOCK = 32_768  # distinct probabilities searched at once, so that their arrays stay in the cache
+SLOPE_STEP = 1e-6  # of the range of t, over which the slope at its ends is measured
 CONVEXITY_TOLERANCE = 1e-9  # by which a value may exceed the line between its neighbours, relative to their size
 
 Function = Callable[[float, "FloatArray"], Any]
@@ -94,6 +98,10 @@ def omnipredict(p: ArrayLike, loss: Any, *, low: float = 0.0, high: float = 1.0)
     array([0., 1., 1.])
     >>> omnipredict([0.2, 0.7], lambda y, t: (y - t) ** 4).round(3)
     array([0.386, 0.57 ])
+
+    See Also
+    --------
+    omni_gap : Measure how far these predictions may be from the best function of a class.
     """
     probabilities = read_unlabelled(p).p
     closed = _closed_form(loss)
@@ -156,6 +164,157 @@ def omniloss(y: ArrayLike, t: ArrayLike, loss: Any) -> FloatArray:
     if bad.any():
         raise DataError(f"predictions {requirement}; got {predictions[bad][0]:.10g} {describe_rows(bad)}", hint=hint)
     return _expected_loss(outcomes, closed.value(1.0, predictions), closed.value(0.0, predictions))
+
+
+@dataclass(frozen=True, eq=False)
+class OmniGap(Result):
+    """How far omnipredictions may be from the best function of a class, and how far they are on labelled rows.
+
+    Attributes
+    ----------
+    gap : float
+        2 L times ``covariance``: the loss exceeds that of the best function by at most this.
+    lipschitz_gap : float
+        2 L sqrt(alpha) (1 + sqrt(B)), the same from ``alpha``; usually far larger.
+    covariance : float
+        The largest covariance error of the functions (`trueup.metrics.covariance_error`).
+    alpha : float
+        The largest K2 of the functions and of the constant 1 (`trueup.metrics.k2`).
+    bound : float
+        B, the largest square of a value of a function.
+    lipschitz : float
+        L, the largest slope of the loss over the predictions and the values of the functions.
+    loss : float
+        Mean loss of the omnipredictions.
+    losses : ndarray
+        Mean loss of each function.
+    """
+
+    gap: float
+    lipschitz_gap: float
+    covariance: float
+    alpha: float
+    bound: float
+    lipschitz: float
+    loss: float
+    losses: FloatArray
+
+    @property
+    def excess(self) -> float:
+        """The mean loss of the omnipredictions less that of the best function; negative if they are better."""
+        return self.loss - float(self.losses.min())
+
+    def __repr__(self) -> str:
+        best = f"the best of {len(self.losses)} function{'' if len(self.losses) == 1 else 's'} {self.losses.min():.4g}"
+        return f"<OmniGap loss {self.loss:.4g}, {best}; guaranteed excess at most {self.gap:.4g}>"
+
+
+def omni_gap(
+    y: ArrayLike, p: ArrayLike, h: ArrayLike, loss: Any, weight: ArrayLike | None = None, *,
+    lipschitz: float | None = None, low: float = 0.0, high: float = 1.0,
+) -> OmniGap:  # fmt: skip
+    """Bound how much worse `omnipredict` is than the best function of a class, by the multicalibration error of the score.
+
+    Parameters
+    ----------
+    y : array-like, shape (n,)
+        Outcomes, 0 or 1, of rows that the score was not fitted on.
+    p : array-like, shape (n,)
+        Scores with few distinct values: round others first, with `trueup.metrics.discretize`.
+    h : array-like, shape (n, q) or (n,)
+        Functions of the class, one per column, evaluated at the rows: predictions of the loss's own kind.
+    loss : str, tuple, mapping or callable
+        As for `omnipredict`. Costs are losses that are linear in t between 0, not to act, and 1.
+    weight : array-like, shape (n,), optional
+    lipschitz : float, optional
+        L, a bound on the slope of the loss in t. By default the largest one between predictions and values of h; the log
+        loss has none where a prediction may be 0 or 1.
+    low, high : float
+        As for `omnipredict`.
+
+    Returns
+    -------
+    OmniGap
+
+    Notes
+    -----
+    If the score is alpha-approximately covariance multicalibrated with respect to the functions, with alpha of
+    `trueup.metrics.covariance_error`, the mean loss is at most that of the best function plus 2 alpha L, for every loss
+    that is convex and L-Lipschitz (Gopalan, Kalai, Reingold, Sharan & Wieder 2022; theorem E.6 of Globus-Harris et al.
+    2023). With alpha of `k2` for the functions and the constant 1, and h^2 <= B, covariances are at most sqrt(alpha) (1 +
+    sqrt(B)) (lemma E.5, corollary E.7).
+
+    The proof compares with the best prediction t* for the mean outcome of a level; predictions t for the score v add
+    2 L E |E[y | v] - v| |t - t*|, which ``gap`` includes: it holds for these rows exactly. For new rows it is an estimate:
+    noise raises the measured alpha, by about sqrt(m / n) for m levels and n rows, so that it is rarely too small.
+
+    Examples
+    --------
+    >>> y, p, h = [0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75], [[0, 1], [1, 1], [0, 0], [1, 0]]
+    >>> omni_gap(y, p, h, "absolute")
+    <OmniGap loss 0.5, the best of 2 functions 0; guaranteed excess at most 0.75>
+    """
+    outcomes = validate_scores(y, p, weight)
+    functions = as_floats(h, "h")
+    functions = functions[:, None] if functions.ndim == 1 else functions
+    covariance = float(covariance_error(y, p, functions, weight).max())  # validates h, too
+    ones = np.ones(len(functions))
+    alpha = max(float(k2(y, p, functions, weight).max()), float(k2(y, p, ones, weight)[0]))
+    kept = has_weight(weight, p)
+    functions = functions[kept]
+    predictions = omnipredict(outcomes.p, loss, low=low, high=high)
+    values = _linear_costs(loss) if isinstance(loss, Mapping) else None
+    own = [_loss_of(loss, values, outcomes.y, t) for t in (predictions, *functions.T)]
+    means = [float(np.average(each, weights=outcomes.w)) for each in own]
+    level, index = np.unique(outcomes.p, return_inverse=True)
+    mass = np.bincount(index, outcomes.w)
+    mean = np.clip(np.bincount(index, outcomes.w * outcomes.y) / mass, 0.0, 1.0)
+    ideal = omnipredict(mean, loss, low=low, high=high)[index]
+    bias = float(np.average(np.abs(mean - level)[index] * np.abs(ideal - predictions), weights=outcomes.w))
+    every = np.concatenate([functions.ravel(), predictions, ideal])
+    if lipschitz is None:
+        lipschitz = _steepest(loss, values, float(every.min()), float(every.max()))
+    hint = "the log loss has no bounded slope at 0 and 1: keep scores, mean outcomes and functions away from both"
+    check_number("lipschitz", lipschitz, 0, hint=hint)
+    bound = float((functions**2).max())
+    return OmniGap(
+        gap=2 * lipschitz * (covariance + bias),
+        lipschitz_gap=2 * lipschitz * math.sqrt(alpha) * (1 + math.sqrt(bound)),
+        covariance=covariance,
+        alpha=alpha,
+        bound=bound,
+        lipschitz=float(lipschitz),
+        loss=means[0],
+        losses=np.array(means[1:]),
+    )
+
+
+def _linear_costs(costs: Mapping[str, Any]) -> tuple[FloatArray, FloatArray]:
+    """Return the costs of not acting and of acting, on a negative and on a positive row."""
+    wait, act = as_actions(costs)
+    return np.array([wait.negative, wait.positive]), np.array([act.negative, act.positive])
+
+
+def _loss_of(loss: Any, costs: tuple[FloatArray, FloatArray] | None, y: FloatArray, t: FloatArray) -> FloatArray:
+    if costs is None:
+        return omniloss(y, t, loss)
+    index = y.astype(np.int64)
+    return np.asarray((1 - t) * costs[0][index] + t * costs[1][index])
+
+
+def _steepest(loss: Any, costs: tuple[FloatArray, FloatArray] | None, low: float, high: float) -> float:
+    """Return the largest slope of the loss between ``low`` and ``high``: of a convex function, at one of the ends."""
+    if costs is not None:
+        return float(np.abs(costs[1] - costs[0]).max())
+    if low == high:
+        return 0.0
+    step = (high - low) * SLOPE_STEP
+    ends = np.array([low, low + step, high - step, high])
+    slopes = []
+    for y in (0.0, 1.0):
+        values = omniloss(np.full(4, y), ends, loss)
+        slopes += [values[1] - values[0], values[3] - values[2]]
+    return float(np.max(np.abs(slopes)) / step) if np.isfinite(slopes).all() else math.inf
 
 
 def _closed_form(loss: Any) -> _Loss | None:

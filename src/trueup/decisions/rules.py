@@ -1,4 +1,4 @@
-"""Actions and their costs, rules that state which action is taken at which score, and the search for the cheapest."""
+"""Actions and their costs, and rules that state which action is taken at which score."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_number
-from trueup.decisions.evidence import UnlabelledRows, format_amount, is_number, read_unlabelled
+from trueup.decisions.evidence import format_amount, is_number
 from trueup.errors import ArgumentError
-from trueup.kernels.fitting import extend_runs
 from trueup.metrics.inputs import validate_scores
 from trueup.metrics.result import Result
 
@@ -24,13 +23,9 @@ if TYPE_CHECKING:
 
 
 ERRORS = ("fn", "fp", "tp", "tn")
+CAPACITY_SLACK = 1 + 1e-9  # sums of weights are rounded
 LARGEST_COST = 1e90  # squares of costs times weights are summed
 EXAMPLE = 'write {"fn": 5, "fp": 1}, or {"grant": (100, -10), "refuse": (0, 0)}: cost on a positive, on a negative row'
-CAPACITY_SLACK = 1 + 1e-9  # sums of weights are rounded
-MAX_COST_POINTS = 201  # of a cost curve
-MAX_STATES = 200_000_000  # of a search, at 14 bytes each with capacities, 30 without
-
-Run = tuple[int, int, int]  # index of an action, and the slice [begin, end) of distinct scores assigned to it
 
 
 @dataclass(frozen=True)
@@ -164,7 +159,7 @@ class Share(NamedTuple):
 
     action: str
     rows: float
-    positives: float
+    positives: float  # NaN for several classes
     cost: float
 
 
@@ -174,8 +169,8 @@ class BestRule(Result):
 
     Attributes
     ----------
-    rule : Rule
-        Can be passed to `expected_cost`.
+    rule : Rule or RowRule
+        Can be passed to `expected_cost`; a `RowRule` where costs differ by row or by class.
     estimate : float
         Its expected total cost on these rows, fixed costs included.
     shares : tuple of Share
@@ -189,7 +184,7 @@ class BestRule(Result):
         The actions whose capacity is too small for that.
     """
 
-    rule: Rule
+    rule: Any
     estimate: float
     shares: tuple[Share, ...]
     curves: Mapping[str, tuple[CostPoint, ...]]
@@ -204,11 +199,11 @@ class BestRule(Result):
     @property
     def threshold(self) -> float:
         """The score from which the upper action is taken; NaN unless the rule has two actions."""
-        return self.rule.edges[1] if len(self.rule.actions) == 2 else math.nan
+        return float(self.rule.edges[1]) if isinstance(self.rule, Rule) and len(self.rule.actions) == 2 else math.nan
 
-    def apply(self, p: ArrayLike) -> NDArray[np.object_]:
-        """Return the name of each row's action."""
-        return self.rule.apply(p)
+    def apply(self, p: ArrayLike, costs: Any = None) -> NDArray[np.object_]:
+        """Return the name of each row's action; ``costs`` are those of the rows where they differ by row."""
+        return np.asarray(self.rule.apply(p) if isinstance(self.rule, Rule) else self.rule.apply(p, costs), object)
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{share.action} {share.rows:,.10g}" for share in self.shares)
@@ -340,183 +335,15 @@ def _from_intervals(rule: Mapping[Any, Any], by_name: Mapping[str, Action]) -> R
     return Rule(tuple(action for _, _, action in parts), (-math.inf, *(low for low, _, _ in parts[1:]), math.inf))
 
 
-# The cheapest rule
-
-
-def best_rule(
-    p: ArrayLike,
-    costs: Any,
-    *,
-    fixed_costs: Mapping[str, float] | None = None,
-    capacity: Mapping[str, float] | None = None,
-    weight: ArrayLike | None = None,
-) -> BestRule:
-    """Find the rule of lowest expected cost, if the scores are calibrated.
-
-    Parameters
-    ----------
-    p : array-like, shape (n,)
-        Scores; no labels are needed.
-    costs : mapping or list
-        As for `expected_cost`. Doing nothing is an action too, with the cost of what is then missed: {"nothing": (500, 0)}.
-    fixed_costs : mapping of action to cost, optional
-        Cost of using an action at all.
-    capacity : mapping of action to number of rows, optional
-        Maximum number of rows per action: {"act": 500}.
-    weight : array-like, optional
-
-    Notes
-    -----
-    An action costs a on positive and b on negative rows, b + (a - b) f at score f: without capacities the highest scores go
-    to the actions with the smallest a - b, every action has one interval, and the order of the intervals is known. The
-    edges remain: for two actions, where the upper one stops being more expensive; otherwise by dynamic programming over the
-    distinct scores, O(n log n + k n) in total. With capacities every order of the actions is searched, O(2^k k n): rows
-    of equal score get the same action, so that a full action may have to give up its position.
-
-    References
-    ----------
-    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
-    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, section 3.3.4.
-
-    Examples
-    --------
-    >>> best_rule([0.1, 0.15, 0.3, 0.9], {"fn": 5, "fp": 1})
-    <BestRule 2.05: pass below 0.1667; act from 0.1667 (rows: pass 2, act 2)>
-    >>> best_rule([0.1, 0.15, 0.3, 0.9], {"fn": 5, "fp": 1}, capacity={"act": 1})
-    <BestRule 2.85: pass below 0.9; act from 0.9 (rows: pass 3, act 1)>
-    """
-    rows = read_unlabelled(p, weight)
-    ordered = tuple(sorted(as_actions(costs), key=lambda action: -action.difference))
-    fixed = _read_by_action(fixed_costs, ordered, 0.0, "fixed_costs").tolist()
-    actions = tuple(replace(action, fixed=action.fixed + cost) for action, cost in zip(ordered, fixed, strict=True))
-    search = _RuleSearch(rows, actions, _read_by_action(capacity, actions, math.inf, "capacity"))
-    return search.summarise(search.find_cheapest())
-
-
-def _read_by_action(values: Any, actions: tuple[Action, ...], default: float, parameter: str) -> FloatArray:
+def read_by_action(values: Any, names: Sequence[str], default: float, parameter: str) -> FloatArray:
     """Validate a mapping of action names to numbers; return one number per action, ``default`` if it is not named."""
-    numbers = {action.name: default for action in actions}
+    numbers = dict.fromkeys(names, default)
     if values is not None and not isinstance(values, Mapping):
-        hint = f'write {parameter}={{"{actions[-1].name}": 500}}'
+        hint = f'write {parameter}={{"{names[-1]}": 500}}'
         raise ArgumentError(f"{parameter} must be a mapping of actions; got {values!r:.60}", hint=hint, parameter=parameter)
     _check_actions(values or (), numbers, parameter)
     for action, value in (values or {}).items():
         if not (is_number(value) and value == default):  # an infinite capacity is allowed
             check_number(f"{parameter} of {action!r}", value, 0)
         numbers[str(action)] = float(value)
-    return np.array([numbers[action.name] for action in actions])
-
-
-class _RuleSearch:
-    """Search for the cheapest rule: distinct scores, ascending, and the expected cost of each action at each of them."""
-
-    def __init__(self, rows: UnlabelledRows, actions: tuple[Action, ...], capacity: FloatArray) -> None:
-        if (rows.w == rows.w[0]).all():
-            score, w = np.sort(rows.p), rows.w
-        else:
-            order = np.lexsort((rows.w, rows.p))  # also by weight: sums must not depend on the order of rows
-            score, w = rows.p[order], rows.w[order]
-        first = np.flatnonzero(np.append(True, score[1:] != score[:-1]))
-        self.score, self.weight = score[first], np.add.reduceat(w, first)
-        self.positive = self.weight * self.score
-        self.actions, self.capacity = actions, capacity * CAPACITY_SLACK
-        self.limited = not np.isinf(self.capacity).all()
-        if (2 ** len(actions) if self.limited else len(actions)) * len(self.score) > MAX_STATES:
-            raise ArgumentError(
-                f"{'capacity' if self.limited else 'costs'}: {len(self.actions)} actions and {len(self.score):,} distinct "
-                "scores need too much memory",
-                hint="round the scores, for example to three decimals, or leave out actions that are never cheapest",
-            )
-        self.costs = np.stack([action.negative * self.weight + action.difference * self.positive for action in actions])
-        self.fixed = np.array([action.fixed for action in actions])
-
-    def find_cheapest(self) -> list[Run]:
-        """Return the split of the scores into runs, one per action, with the lowest total cost, by dynamic programming.
-
-        Without capacities the order of the actions is known, and a state is the number of them considered so far; an action
-        may get no score. With capacities every order is possible, and a state is the set of actions used so far, as bits.
-        """
-        k, m = self.costs.shape
-        if k == 2 and not self.limited and not self.fixed.any():
-            # The extra cost of the lower action grows with the score: the edge is where it stops being negative.
-            upper = self.costs[1] <= self.costs[0]
-            edge = int(np.argmax(upper)) if upper.any() else m
-            return [run for run in ((0, 0, edge), (1, edge, m)) if run[1] < run[2]]
-        rows = np.append(0.0, np.cumsum(self.weight))
-        costs = np.concatenate([np.zeros((k, 1)), np.cumsum(self.costs, axis=1)], axis=1)
-        moves = ((j, j, j + 1) for j in range(k))
-        if self.limited:
-            moves = ((used, j, used | 1 << j) for used in range(2**k) for j in range(k) if not used >> j & 1)
-        best = np.full((2**k if self.limited else k + 1, m + 1), math.inf)
-        best[0, 0] = 0.0
-        start, last = np.zeros(best.shape, np.int32), np.full(best.shape, -1, np.int16)
-        for state, j, into in moves:
-            if not self.limited:
-                best[into] = best[state]
-            limit = self.fixed[j], self.capacity[j], j
-            extend_runs(rows, costs[j], best[state], *limit, best[into], start[into], last[into])
-        state = int(np.argmin(best[:, m])) if self.limited else k
-        if not math.isfinite(best[state, m]):
-            raise ArgumentError(
-                f"capacity allows {self.capacity.sum():,.6g} of {rows[-1]:,.10g} rows: no rule gives every row an action",
-                hint="leave one action without a capacity; rows of equal score get the same action",
-                parameter="capacity",
-            )
-        runs, end = [], m
-        while state and end:
-            j, begin = int(last[state, end]), int(start[state, end])
-            state = state & ~(1 << j) if self.limited else state - 1
-            if j >= 0:
-                runs.append((j, begin, end))
-                end = begin
-        return runs[::-1]
-
-    def summarise(self, runs: list[Run]) -> BestRule:
-        """Return the rule that ``runs`` (action, begin and end of its scores) form, with its costs and alternatives."""
-        inner = (self._edge(i, j, begin) for (i, _, _), (j, begin, _) in pairwise(runs))
-        rule = Rule(tuple(self.actions[j] for j, _, _ in runs), (-math.inf, *inner, math.inf))
-        shares = tuple(
-            Share(self.actions[j].name, *(float(of[begin:end].sum()) for of in (self.weight, self.positive, self.costs[j])))
-            for j, begin, end in runs
-        )
-        uniform = {action.name: float(self.costs[j].sum() + action.fixed) for j, action in enumerate(self.actions)}
-        over = tuple(
-            action.name for action, most in zip(self.actions, self.capacity, strict=True) if self.weight.sum() > most
-        )
-        return BestRule(rule, sum(share.cost for share in shares) + rule.fixed, shares, self._curves(runs), uniform, over)
-
-    def _edge(self, i: int, j: int, begin: int) -> float:
-        """Return the edge of actions i and j: where costs are equal, if in (score[begin-1], score[begin]], else the end."""
-        below, above = self.actions[i], self.actions[j]
-        low, high = float(self.score[begin - 1]), float(self.score[begin])
-        if below.difference == above.difference:
-            return high
-        equal = (above.negative - below.negative) / (below.difference - above.difference)
-        return equal if low < equal <= high else high
-
-    def _curves(self, runs: list[Run]) -> dict[str, tuple[CostPoint, ...]]:
-        """Return the cost by threshold as each edge moves; if one of two actions is unused, its edge is at an end."""
-        m = len(self.score)
-        if len(self.actions) == 2 and len(runs) == 1:
-            runs = [(0, 0, m), (1, m, m)] if runs[0][0] == 0 else [(0, 0, 0), (1, 0, m)]
-        total = sum(float(self.costs[j, begin:end].sum() + self.fixed[j]) for j, begin, end in runs)
-        curves = {}
-        for (i, begin, edge), (j, _, end) in pairwise(runs):
-            below = np.append(0.0, np.cumsum(self.costs[i, begin:end]))
-            above = np.append(np.cumsum(self.costs[j, begin:end][::-1])[::-1], 0.0)
-            costs = below + above
-            costs += total - costs[edge - begin]
-            costs[0] -= self.fixed[i]  # at the ends one of the two actions is not used
-            costs[-1] -= self.fixed[j]
-            rows = np.append(0.0, np.cumsum(self.weight[begin:end]))
-            fits = (rows <= self.capacity[i]) & (rows[-1] - rows <= self.capacity[j])
-            thresholds = np.append(self.score[begin:end], self.score[end] if end < m else math.inf)
-            # Show some thresholds everywhere, all near the best, and both ends with their neighbours.
-            allowed = np.flatnonzero(fits)
-            end_index, centre = len(allowed) - 1, int(np.searchsorted(allowed, edge - begin))
-            even = np.linspace(0, end_index, MAX_COST_POINTS // 2).astype(np.intp)
-            near = np.arange(max(0, centre - MAX_COST_POINTS // 4), min(end_index, centre + MAX_COST_POINTS // 4) + 1)
-            shown = allowed[np.unique(np.concatenate([even, near, [min(1, end_index), max(0, end_index - 1)]]))]
-            points = map(CostPoint, thresholds[shown].tolist(), costs[shown].tolist())
-            curves[f"{self.actions[i].name} | {self.actions[j].name}"] = tuple(points)
-        return curves
+    return np.array([numbers[name] for name in names])

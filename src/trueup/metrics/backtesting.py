@@ -1,4 +1,4 @@
-"""Measures of the validation of credit scores: Gini and KS (ranking), PSI (stability), and tests of a default rate.
+"""Measures of the validation of scores: AUC, Gini and KS (ranking), PSI (stability), and tests of a default rate.
 
 Throughout, y are outcomes (0, 1 or between), p scores, w weights (1 by default).
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from trueup._validate import check_fraction, check_integer, check_number
+from trueup._validate import check_choice, check_fraction, check_integer, check_number
 from trueup.errors import DataError
 from trueup.metrics.inputs import Scored, validate_array, validate_scores, validate_weights
 from trueup.metrics.result import Result
@@ -100,6 +100,57 @@ def ks(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
     0.5
     """
     return separate(_rankable(y, p, weight)).ks
+
+
+def roc_auc(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
+    """Compute the area under the ROC curve of rows with outcomes, from 0 to 1; 0.5 is random.
+
+    The share of pairs of an event and a non-event in which the event has the higher score; ties count half (Hanley & McNeil
+    1982). Equal to (`gini` + 1) / 2. NaN if all outcomes are 0 or all are 1.
+
+    Parameters
+    ----------
+    y, p, weight : array-like, shape (n,)
+        As for `gini`.
+
+    Examples
+    --------
+    >>> roc_auc([0, 1, 0, 1], [0.1, 0.3, 0.3, 0.4])  # of four pairs three are won and one is tied
+    0.875
+    """
+    return (1 + gini(y, p, weight)) / 2
+
+
+def pr_auc(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, ties: Literal["step", "half"] = "step") -> float:
+    """Compute the area under the precision-recall curve: the mean, over the events, of the precision at their score.
+
+    NaN if there is no event. For a random score the area is about the prevalence.
+
+    Parameters
+    ----------
+    y, p, weight : array-like, shape (n,)
+        As for `gini`.
+    ties : {"step", "half"}
+        Rows of equal score form one step of the curve: their events have the precision of all rows of at least this score,
+        as in the average precision of scikit-learn and in `trueup.decisions.expected_pr`. With "half", half of the rows of
+        equal score count in that precision, as half of the tied pairs count in `roc_auc`; without ties the row itself is
+        then half counted too.
+
+    Examples
+    --------
+    >>> pr_auc([1, 0, 1, 0], [0.9, 0.8, 0.7, 0.1])  # (1 + 2/3) / 2
+    0.8333...
+    >>> pr_auc([1, 0, 1, 0], [0.9, 0.5, 0.5, 0.5]), pr_auc([1, 0, 1, 0], [0.9, 0.5, 0.5, 0.5], ties="half")
+    (0.75, 0.8)
+    """
+    check_choice("ties", ties, ("step", "half"))
+    data = _rankable(y, p, weight)
+    _, index = np.unique(-data.p, return_inverse=True)  # highest scores first
+    events, rows = np.bincount(index, data.w * data.y), np.bincount(index, data.w)
+    own = 0.5 if ties == "half" else 0.0
+    precision = (np.cumsum(events) - own * events) / (np.cumsum(rows) - own * rows)
+    total = float(events.sum())
+    return float(events @ precision) / total if total > 0 else math.nan
 
 
 def _rankable(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None) -> Scored:

@@ -373,6 +373,37 @@ def msce(y: ArrayLike, f: ArrayLike, weight: ArrayLike | None = None) -> float:
     return float(k2(y, f, np.ones(len(validate_array(f, "f"))), weight)[0])
 
 
+def covariance_error(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
+    """Compute the mean over the level sets of f of the absolute covariance of h and y, for each function h.
+
+    sum_v Pr[f = v] |E[(h - E[h | v]) (y - E[y | v]) | f = v]|: the largest value over the functions of a class is the
+    alpha of covariance multicalibration (Gopalan, Kalai, Reingold, Sharan & Wieder 2022; definition E.4 of Globus-Harris et
+    al. 2023). It does not depend on the values of the levels, only on which rows share one. Arrays and result as in `k1`.
+
+    Notes
+    -----
+    If K2 is at most alpha for h and for the constant 1, and h^2 at most B, this is at most sqrt(alpha) (1 + sqrt(B)) (lemma
+    E.5 there, whose proof uses K2 of the constant: it is in a class that is closed under affine transformations). For every
+    convex loss that is L-Lipschitz, `trueup.decisions.omnipredict` is then within 2 alpha L of the best function of the
+    class, with alpha the largest value of this function: see `trueup.decisions.omni_gap`.
+
+    Examples
+    --------
+    On the first level h and y are equal, with variance 1/4; on the second h is constant:
+
+    >>> covariance_error([0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75], [0, 1, 1, 1])
+    array([0.125])
+    """
+    share, gaps = _level_gaps(y, f, h, weight)  # Pr[v] E[h (y - v) | v]
+    functions = np.asarray(h, np.float64)
+    functions = functions[:, None] if functions.ndim == 1 else functions
+    ones = np.ones((len(functions), 1))
+    _, (bias,) = _level_gaps(y, f, ones, weight)  # Pr[v] (E[y | v] - v)
+    # Pr[v] E[h | v]: a level gap too, of an outcome that exceeds f by 1 everywhere.
+    _, means = _level_gaps(validate_array(f, "f") + 1.0, f, functions, weight)
+    return np.asarray(np.abs(gaps - means * (bias / share)).sum(axis=1), np.float64)
+
+
 def discretize(f: ArrayLike, m: int) -> FloatArray:
     """Round predictions to the nearest of 0, 1/m, ..., 1, ties down.
 
