@@ -265,7 +265,7 @@ def test_a_refit_is_one_cascade_with_the_chosen_rounds():
 
 def test_a_mean_of_models_has_half_as_many_trees_again_as_the_best_single_one():
     data = rows("binary", 900)
-    given = {"depth": 2, "learning_rate": 0.1, "rounds": 1}
+    given = {"depth": 2, "learning_rate": 0.1, "rounds": 1, "repeats": 1}
     single = mcgrad(stopping=tu.CrossValidation(4, refit=True), **given).fit(data, data["y"]).history_
     mean = mcgrad(stopping=tu.CrossValidation(4), **given).fit(data, data["y"]).history_
     assert mean.rounds[-1].trees == math.ceil(1.5 * single.rounds[-1].trees)
