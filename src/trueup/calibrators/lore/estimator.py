@@ -274,13 +274,16 @@ class LoRe(FeatureCalibrator):
             groups = isinstance(self.embedding, str) and self.embedding == "groups" and not math.isinf(chosen.gamma)
             kernel = "by groups" if groups else f"with gamma {chosen.gamma:g}"
             count, gain = len(selection.candidates), selection.before - chosen.loss
-            shrunk = stopping.shrink_gain(gain, selection.error, stopping.FIRST_ROUND_ERRORS)
+            shrunk = stopping.shrink_gain(gain, selection.error, stopping.LATER_ROUND_ERRORS)
             shrunken = f" (a gain of {gain:.3g}, {shrunk:.3g} shrunken for selection)"
             reason = f"{chosen.move} {kernel} and shrinkage {chosen.shrinkage:g}, best of {count}: {change}{shrunken}"
         else:
             reason = f"{change} is within noise: scores are left unchanged"
         error = selection.error if math.isfinite(selection.error) else 0.0
-        evaluations = [(selection.before, 0.0, 0.0), (chosen.loss, selection.gain, error)]
+        threshold = stopping.LATER_ROUND_ERRORS if isinstance(self.gamma, str) else None
+        evaluations = [
+            stopping.Evaluation(selection.before), stopping.Evaluation(chosen.loss, selection.gain, error, threshold)
+        ]  # fmt: skip
         return History.of(evaluations, int(kept), reason, rows, "log loss")
 
     def _check(self, task: Task) -> None:
