@@ -75,12 +75,12 @@ class Case:
         return CASES / f"{self.name}.parquet"
 
 
-def cases(seeds: int) -> list[Case]:
-    """List every case, and make those that are not there yet."""
+def cases(seeds: int, only: str = "") -> list[Case]:
+    """List every case whose name contains ``only``, and make those that are not there yet."""
     found = []
     for source in SOURCES:
         for base in (*BASES, "own") if source.score else BASES:
-            found += [Case(source, base, seed) for seed in range(seeds)]
+            found += [case for seed in range(seeds) if only in (case := Case(source, base, seed)).name]
     CASES.mkdir(parents=True, exist_ok=True)
     for case in found:
         if not case.path.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 
 import numpy as np
@@ -49,7 +50,7 @@ def test_predictions_equal_a_tree_by_tree_evaluation(task, stopping):
     few = take(data, slice(60))
     model = mcgrad(task, stopping=stopping, rounds=2, trees=8).fit(data, data["y"]).model_
     assert model.map.rounds
-    assert model.map.cascades == (3 if stopping == tu.CrossValidation(3) else 1)
+    assert model.map.cascades == (12 if stopping == tu.CrossValidation(3) else 1)  # 4 repeats
     np.testing.assert_allclose(model.predict(few).reshape(60, -1), twin_of(model, few), rtol=1e-12, atol=1e-12)
 
 
@@ -82,10 +83,11 @@ def test_the_holdout_history_equals_a_direct_computation(task):
     rounds = fix.model_.map.rounds
     chosen, judged = choose_rounds(iter(losses), None, is_line=lambda number: rounds[number - 1].is_line)
     assert chosen == history.chosen
-    for (mean, gain, error), expected in zip(judged, history.rounds, strict=False):
+    for (mean, gain, error, threshold), expected in zip(judged, history.rounds, strict=False):
         np.testing.assert_allclose(
             (expected.loss, expected.gain, expected.error), (mean, gain, error), rtol=1e-9, atol=1e-12
         )
+        assert expected.number == 0 or math.isfinite(threshold)
     assert [one.kept for one in history.rounds] == [one.number <= history.chosen for one in history.rounds]
     assert history.evaluated_on == "held-out rows"
 
@@ -245,13 +247,13 @@ def test_trees_and_rounds_are_upper_limits():
     base, *rounds = fix.history_.rounds
     assert base.trees == 0
     assert [0 < one.trees <= 3 for one in rounds] == [False, True]  # a line does not count
-    assert fix.history_.reason.startswith("a line and 1 round: ")
+    assert re.match(r"a line \(score test: p = [^)]*\) and 1 round: ", fix.history_.reason)
     assert "stopped at the maximum number of rounds" in fix.history_.reason
 
 
 def test_a_refit_is_one_cascade_with_the_chosen_rounds():
     data = rows("binary", 900)
-    given = {"depth": 2, "learning_rate": 0.1, "rounds": 1}  # later rounds start from more trees in the mean
+    given = {"depth": 2, "learning_rate": 0.1, "rounds": 1, "repeats": 1}  # later rounds start from more trees in the mean
     mean = mcgrad(stopping=tu.CrossValidation(4), **given).fit(data, data["y"])
     again = mcgrad(stopping=tu.CrossValidation(4, refit=True), **given).fit(data, data["y"])
     assert [one.loss for one in again.history_.rounds] == [one.loss for one in mean.history_.rounds]
@@ -263,7 +265,7 @@ def test_a_refit_is_one_cascade_with_the_chosen_rounds():
 
 def test_a_mean_of_models_has_half_as_many_trees_again_as_the_best_single_one():
     data = rows("binary", 900)
-    given = {"depth": 2, "learning_rate": 0.1, "rounds": 1}
+    given = {"depth": 2, "learning_rate": 0.1, "rounds": 1, "repeats": 1}
     single = mcgrad(stopping=tu.CrossValidation(4, refit=True), **given).fit(data, data["y"]).history_
     mean = mcgrad(stopping=tu.CrossValidation(4), **given).fit(data, data["y"]).history_
     assert mean.rounds[-1].trees == math.ceil(1.5 * single.rounds[-1].trees)

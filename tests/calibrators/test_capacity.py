@@ -210,8 +210,11 @@ def test_an_error_that_rare_levels_share_is_corrected():
         return {"level": level, "p": p, "y": (random.random(len(p)) < truth).astype(float)}, truth
 
     (train, _), (test, truth) = draw(), draw()
-    after = tu.MCGrad("p", threads=1).fit(train, "y").predict(test)
-    inside = np.arange(1200)
+    fix = tu.MCGrad("p", threads=1).fit(train, "y")
+    after, inside = fix.predict(test), np.arange(1200)
+    first = fix.explain().corrections[0]
+    assert (first.segment, first.rows) == ("level=(60 rare levels)", 1200)
+    assert abs(first.after - first.observed) < 0.3 * (first.observed - first.before)
     assert (after - test["p"])[inside].mean() >= 0.7 * (truth - test["p"])[inside].mean()
     assert abs((after - test["p"])[1200:].mean()) < 0.005
 

@@ -217,7 +217,7 @@ def test_files_give_the_model_of_rows_in_memory(spelling, tmp_path, monkeypatch)
     frame["customer"] = frame["customer"].astype(spelling)
     frame = frame.sample(frac=1, random_state=0)
     duckdb.from_df(frame).write_parquet(str(tmp_path / "rows.parquet"))
-    made = [tu.MCGrad("p", ["region"], rounds=1, trees=10) for _ in range(2)]
+    made = [tu.MCGrad("p", ["region"], rounds=1, trees=10, repeats=1) for _ in range(2)]
     found = made[0].fit(tu.scan(str(tmp_path / "rows.parquet")), "y", cluster="customer")
     expected = made[1].fit(frame, "y", cluster="customer")
     assert found.history_.chosen == 2

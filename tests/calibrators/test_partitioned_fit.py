@@ -89,7 +89,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_files_give_the_model_of_rows_in_memory(tmp_path, small_partitions, same_folds, case):
     task, parameters, weight = CASES[case]
-    parameters = {"prediction": "p", "features": FEATURES, "trees": 40, "rounds": 2, **parameters}
+    parameters = {"prediction": "p", "features": FEATURES, "trees": 40, "rounds": 2, "repeats": 1, **parameters}
     frame = frame_of(task)
     files = write(frame, tmp_path / "rows.parquet")
     found = tu.MCGrad(**parameters).fit(files, "y", sample_weight=weight)

@@ -45,6 +45,7 @@ def mcgrad(task="binary", **own):
         "trees": 6,
         "stopping": tu.CrossValidation(3, patience=9),
         "threads": 1,
+        "repeats": 1,
     }
     return tu.MCGrad(**parameters | {"rounds": 3} | kind | own)
 
@@ -142,7 +143,7 @@ def test_auto_resumes_the_rounds_of_its_chosen_method(helps, grown, tmp_path):
         data["y"] = (np.random.default_rng(3).random(ROWS) < data["p"]).astype(int)
 
     def auto(resume=None):
-        parameters = {"trees": 6, "rounds": 3, "stopping": tu.CrossValidation(3, patience=9)}
+        parameters = {"trees": 6, "rounds": 3, "stopping": tu.CrossValidation(3, patience=9), "repeats": 1}
         return tu.Auto("p", FEATURES, methods=[tu.MCGrad(**parameters, resume=resume)], folds=2)
 
     whole = auto().fit(data, data["y"])

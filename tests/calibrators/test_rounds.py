@@ -13,12 +13,20 @@ from scipy.optimize import minimize_scalar
 import trueup as tu
 from trueup.calibrators import stopping
 from trueup.calibrators.history import History, Round
+from trueup.calibrators.mcgrad.grower import LINE_LEVEL
+from trueup.calibrators.mcgrad.line import fit_lines, line_p_value
 from trueup.calibrators.stopping import (
+    AFTER_LINE_ERRORS,
     FIRST_ROUND_ERRORS,
     LATER_ROUND_ERRORS,
+    LINE_TEST_ERRORS,
+    SEARCH_ERRORS,
     SMALL_SAMPLE_ROWS,
     THETA_BOUNDS,
+    Evaluation,
+    Split,
     choose_rounds,
+    shrink_gain,
     task_loss,
 )
 from trueup.data.folds import assign_folds
@@ -30,17 +38,17 @@ def test_the_last_significant_round_is_chosen():
     better = base - np.tile([0.2, 0.1, 0.2, 0.1], 4)
     chosen, judged = choose_rounds(iter([base, better, better + 0.1]), None)
     assert chosen == 1
-    np.testing.assert_allclose(judged[0], (0.7, 0, 0))
+    np.testing.assert_allclose(judged[0][:3], (0.7, 0, 0))
     # Gains .2 .1 .2 .1 ...: mean .15, each .05 from it, so that all 16 rows carry the error: sqrt(.05^2 / 15).
-    np.testing.assert_allclose(judged[1], (0.55, 0.15, 0.05 / np.sqrt(15)))
-    np.testing.assert_allclose(judged[2], (0.65, -0.1, 0), atol=1e-12)
+    np.testing.assert_allclose(judged[1][:3], (0.55, 0.15, 0.05 / np.sqrt(15)))
+    np.testing.assert_allclose(judged[2][:3], (0.65, -0.1, 0), atol=1e-12)
 
 
 def test_weights_are_importance_weights():
     base, next_ = np.array([1.0, 1.0]), np.array([0.0, 0.5])
     _, judged = choose_rounds(iter([base, next_]), np.array([3.0, 1.0]))
     # Mean gain (3 x 1 + .5) / 4 = .875; error sqrt((3 x .125)^2 + (1 x .375)^2) / 4; (3 + 1)^2 / (9 + 1) rows carry it.
-    np.testing.assert_allclose(judged[1], (0.125, 0.875, np.sqrt(0.375**2 * 2) / 4 * np.sqrt(1.6 / 0.6)))
+    np.testing.assert_allclose(judged[1][:3], (0.125, 0.875, np.sqrt(0.375**2 * 2) / 4 * np.sqrt(1.6 / 0.6)))
 
 
 def test_a_gain_must_exceed_the_required_standard_errors():
@@ -52,6 +60,20 @@ def test_a_gain_must_exceed_the_required_standard_errors():
     first = base - 0.2
     for gain, chosen in ((0.99 * LATER_ROUND_ERRORS, 1), (1.01 * LATER_ROUND_ERRORS, 2)):
         assert choose_rounds(iter([base, first, first - unit * gain - spread]), None)[0] == chosen
+
+
+def test_the_threshold_of_every_round_is_recorded():
+    rows = 26
+    base, spread = np.ones(rows), np.tile([0.1, -0.1], rows // 2)
+    small = 1 + SMALL_SAMPLE_ROWS / (rows - 1)
+    losses = iter([base, base - 0.001 - spread, base - 0.001 - 3 * spread])
+    chosen, judged = choose_rounds(losses, None, is_line=lambda number: number == 1, errors=SEARCH_ERRORS)
+    assert chosen == 1, "a line is kept if it lowers the loss: its test has shown that it is needed"
+    thresholds = [evaluation.threshold for evaluation in judged]
+    assert thresholds == [None, 0.0, pytest.approx(AFTER_LINE_ERRORS * small)]
+    _, judged = choose_rounds(iter([base, base - spread]), None, errors=SEARCH_ERRORS)
+    assert judged[1].threshold == pytest.approx(SEARCH_ERRORS * small)
+    assert choose_rounds(iter([base, base - spread]), None, lowest=True)[1][1].threshold is None
 
 
 def test_a_gain_of_a_handful_of_rows_is_not_significant():
@@ -86,7 +108,9 @@ def test_rounds_end_after_patience_rounds_without_a_gain():
 
 
 def test_errors_of_very_large_losses_and_weights_are_finite():
-    loss, gain, error = choose_rounds(iter([np.array([1e200, 2e200]), np.array([0.0, 0.0])]), np.array([1e50, 1e50]))[1][1]
+    loss, gain, error, _ = choose_rounds(iter([np.array([1e200, 2e200]), np.array([0.0, 0.0])]), np.array([1e50, 1e50]))[1][
+        1
+    ]
     np.testing.assert_allclose((loss, gain, error), (0.0, 1.5e200, 0.5e200))
 
 
@@ -239,16 +263,73 @@ def test_shrunken_gains_are_the_mean_of_a_truncated_normal_distribution():
     random = np.random.default_rng(0).normal(size=400_000)
     for mean, threshold in ((0.5, 1.5), (2.0, 1.5), (2.0, 1.0), (4.0, 2.0)):
         kept = random[random + mean > threshold] + mean
-        assert stopping.shrink_gain(0.01 * kept.mean(), 0.01, threshold) == pytest.approx(0.01 * mean, rel=0.05)
-    assert stopping.shrink_gain(0.015, 0.01, 1.5) == 0
-    assert stopping.shrink_gain(0.08, 0.01, 1.5) == pytest.approx(0.08, rel=1e-6)
-    assert stopping.shrink_gain(0.08, 0.0, 1.5) == 0.08
-    assert stopping.shrink_gain(0.08, math.inf, 1.5) == stopping.shrink_gain(-0.1, 0.0, 1.5) == 0
+        assert shrink_gain(0.01 * kept.mean(), 0.01, threshold) == pytest.approx(0.01 * mean, rel=0.05)
+    assert shrink_gain(0.015, 0.01, 1.5) == 0
+    assert shrink_gain(0.08, 0.01, 1.5) == pytest.approx(0.08, rel=1e-6)
+    assert shrink_gain(0.08, 0.0, 1.5) == 0.08
+    assert shrink_gain(0.08, math.inf, 1.5) == shrink_gain(-0.1, 0.0, 1.5) == 0
+
+
+def test_every_kept_round_is_shrunken_by_the_threshold_that_it_exceeded():
+    line, trees = Evaluation(0.9, 0.1, 0.05, 0.0), Evaluation(0.85, 0.05, 0.02, 2.0)
+    history = History.of([Evaluation(1.0), line, trees], 2, "why", "cross-validation", "log loss")
+    expected = shrink_gain(0.1, 0.05, LINE_TEST_ERRORS) + shrink_gain(0.05, 0.02, 2.0)
+    assert history.shrunken_gain == pytest.approx(expected)
+    assert 0 < expected < shrink_gain(0.1, 0.05, 0.5) + shrink_gain(0.05, 0.02, 1.5)
+    # A round that did not exceed its threshold, before one that did, is in the model, but the next gain includes its own.
+    late = [Evaluation(1.0), Evaluation(0.99, 0.01, 0.02, 2.0), Evaluation(0.9, 0.1, 0.02, 2.0)]
+    history = History.of(late, 2, "why", "cross-validation", "log loss")
+    assert history.shrunken_gain == pytest.approx(shrink_gain(0.1, 0.02, 2.0))
+    # Rounds of which the lowest is chosen are tested together.
+    lowest = [Evaluation(1.0), Evaluation(0.95, 0.05, 0.03), Evaluation(0.9, 0.05, 0.04)]
+    history = History.of(lowest, 2, "why", "cross-validation", "log loss")
+    assert history.shrunken_gain == pytest.approx(shrink_gain(0.1, 0.05, FIRST_ROUND_ERRORS))
+
+
+def test_a_line_names_its_test():
+    random = np.random.default_rng(4)
+    amounts = np.exp(1 + 0.5 * random.normal(size=2000))
+    y = 1.3 * amounts * np.exp(0.4 * random.normal(size=2000) - 0.08)  # skewed, and 30% above their scores
+    rows = {"x": random.normal(size=2000), "p": amounts, "y": y}
+    history = tu.MCGrad("p", ["x"], task="regression", rounds=1, threads=1).fit(rows, "y").history_
+    line = history.rounds[1]
+    assert history.chosen >= 1
+    assert line.p_value < 0.005
+    assert line.gain > 0 == line.threshold
+    assert f"a line (score test: p = {line.p_value:.2g})" in history.reason
+    assert f"(score test: p = {line.p_value:.2g})" in repr(history)
+    np.testing.assert_allclose(history.to_frame()["p_value"][:2], [np.nan, line.p_value])
+
+
+def test_the_shrunken_gain_of_a_line_allows_for_its_test():
+    random, loss, n, slope = np.random.default_rng(3), task_loss("regression"), 300, 0.15
+    reported, shrunken, true = [], [], []
+    for _ in range(500):
+        F = random.normal(size=(n, 1))
+        y = (1 + slope) * F[:, 0] + random.normal(size=n)
+        if line_p_value(loss, y, F, None) >= LINE_LEVEL:
+            continue
+        splits = [Split(random.permutation(n) % 5, 0)]
+        splits = [Split(splits[0].folds, number) for number in range(5)]
+        lines, after = fit_lines(loss, y, F, None, splits), np.empty((n, 1))
+        for line, split in zip(lines, splits, strict=True):
+            after[split.valid] = line.slope * F[split.valid] + line.intercept
+        chosen, evaluations = choose_rounds(
+            iter([loss.per_row(y, F), loss.per_row(y, after)]), None, is_line=lambda _: True
+        )
+        if not chosen:
+            continue
+        reported.append(evaluations[1].gain)
+        shrunken.append(evaluations[1].shrunken_gain)
+        means = np.mean([line.slope for line in lines]), np.mean([line.intercept[0] for line in lines])
+        true.append(slope**2 - (1 + slope - means[0]) ** 2 - means[1] ** 2)
+    assert len(true) > 40
+    assert abs(np.mean(shrunken) - np.mean(true)) < 0.6 * (np.mean(reported) - np.mean(true))
 
 
 @given(st.floats(0, 1), st.floats(1e-6, 1), st.floats(0.5, 2))
 def test_shrunken_gains_are_never_larger_and_never_negative(gain, error, threshold):
-    assert 0 <= stopping.shrink_gain(gain, error, threshold) <= gain
+    assert 0 <= shrink_gain(gain, error, threshold) <= gain
 
 
 def test_the_gain_of_kept_rounds_is_optimistic_and_the_shrunken_one_is_not():

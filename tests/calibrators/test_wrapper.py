@@ -91,7 +91,7 @@ class Recorder(tu.MCGrad):
 
 def test_calibrator_is_fitted_on_out_of_fold_predictions():
     X, y = population(200, 0)
-    model = tu.CalibratedClassifier(Memoriser(), Recorder(rounds=1, trees=5)).fit(X, y)
+    model = tu.CalibratedClassifier(Memoriser(), Recorder(rounds=1, trees=5, repeats=1)).fit(X, y)
     columns, outcome, weight = model.calibrator_.shown_
     assert (columns["prediction"] == 0.5).all()
     assert np.array_equal(outcome, y)

@@ -16,7 +16,15 @@ from sklearn.base import clone
 from trueup._validate import MAX_INTEGER, check_integer
 from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FeatureCalibrator, FitResult
-from trueup.calibrators.choice import IDENTITY, Candidate, Choice, choose_simplest, compare_losses, explain_choice
+from trueup.calibrators.choice import (
+    CHOICE_ERRORS,
+    IDENTITY,
+    Candidate,
+    Choice,
+    choose_simplest,
+    compare_losses,
+    explain_choice,
+)
 from trueup.calibrators.curves.estimators import (
     Beta,
     Histogram,
@@ -442,7 +450,7 @@ class Race:
 
 def _fit_chosen(table: Table, winner: Method, choice: Choice, before: float) -> tuple[FitResult, Choice]:
     """Fit the method ``winner`` to all rows; return the result, with the reason in its history, and the updated choice."""
-    base = (before, 0.0, 0.0)
+    base = stopping.Evaluation(before)
     evaluated_on = stopping.evaluation_rows(CrossValidation() if choice.candidates else None)
     if winner.calibrator is None:
         return FitResult(UnchangedMap(), History.of([base], 0, choice.sentence, evaluated_on, choice.measure)), choice
@@ -454,7 +462,7 @@ def _fit_chosen(table: Table, winner: Method, choice: Choice, before: float) -> 
         return unchanged, replace(choice, lines=(sentence, *choice.lines[1:]))
     own = next((candidate for candidate in choice.candidates if candidate.chosen), None)
     if isinstance(winner.calibrator, SingleMapCalibrator) and winner.calibrator.stopping is None and own is not None:
-        evaluations = [base, (own.loss, own.gain, own.gain_error)]
+        evaluations = [base, stopping.Evaluation(own.loss, own.gain, own.gain_error, CHOICE_ERRORS)]
         history = History.of(evaluations, 1, choice.sentence, evaluated_on, choice.measure)
     else:
         history = replace(history, reason=f"{choice.sentence}; {history.reason}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.row_explanation import align, change_format
-from trueup.data.bins import segment_column
+from trueup.data.bins import SegmentColumn, segment_column
 from trueup.data.columns import frame_like
 from trueup.kernels.sorting import digitize, order_statistics
 from trueup.metrics.result import html_table
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trueup._types import FloatArray, Int32Array, IntArray
-    from trueup.data.table import Table
+    from trueup.data.table import Feature, Table
     from trueup.kernels.trees import Forest
 
 MAX_SETS = 40  # sets of features that are searched, the most important first
@@ -29,6 +29,7 @@ MAX_SEGMENT_WIDTH = 48  # characters of a segment in __repr__
 BANDS = 5  # of the base score
 UNUSED = "columns that the correction does not use"
 MIN_ROWS = 30
+RARE_ROWS = 50  # levels with fewer are pooled; the default min_rows of an audit
 MIN_SHARE = 0.01  # of all squared changes, that a correction must explain
 COMPLEXITY_FACTOR = 0.8  # the gain of a segment counts for this much less per condition
 
@@ -241,13 +242,25 @@ def report_excluded(table: Table, before: FloatArray, after: FloatArray) -> tupl
     return tuple(reported)
 
 
+def _pool_rare_levels(table: Table, feature: Feature) -> SegmentColumn:
+    """Divide a feature into segments; levels of a category with fewer than RARE_ROWS rows are one, as in audits."""
+    column = segment_column(table, feature)
+    counts = np.bincount(column.codes, minlength=len(column.labels))
+    rare = (counts > 0) & (counts < RARE_ROWS)
+    if feature.kind != "categorical" or rare.sum() < 2:
+        return column
+    label = f"{feature.name}=({int(rare.sum()):,} rare levels)"
+    codes = np.where(rare[column.codes], np.int32(len(counts)), column.codes)
+    return replace(column, codes=codes, labels=(*column.labels, label))
+
+
 class _MatchingPursuit:
     """Greedy explanation of changes by segments and score bands: matching pursuit (Mallat & Zhang 1993) over indicators."""
 
     def __init__(self, table: Table, sets: list[tuple[int, ...]], seed: int) -> None:
         self.sets, self.size, self.weight = sets, len(table), table.weight
         used = sorted({feature for features in sets for feature in features})
-        self.columns = {feature: segment_column(table, table.schema.features[feature]) for feature in used}
+        self.columns = {feature: _pool_rare_levels(table, table.schema.features[feature]) for feature in used}
         self.rows = np.arange(self.size)
         if self.size > MAX_SEARCH_ROWS:
             self.rows = np.sort(np.random.default_rng([seed, 7]).choice(self.size, MAX_SEARCH_ROWS, replace=False))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.stopping import CROSS_VALIDATION, EXPECTED, TRAINING_ROWS, total_shrunken_gain
+from trueup.calibrators.stopping import CROSS_VALIDATION, EXPECTED, TRAINING_ROWS, Evaluation, total_shrunken_gain
 from trueup.data.columns import frame_like
 from trueup.metrics.result import html_table
 
@@ -29,6 +29,8 @@ class Round:
     gain: float  # decrease of the loss from the best round before
     error: float  # standard error of the gain
     kept: bool
+    threshold: float | None = None  # standard errors that the gain had to exceed, 0 of a line; None if tested with others
+    p_value: float | None = None  # of the score test by which a line was kept
     training_loss: float | None = None  # of the rows that the models were trained on, by the same measure, if computed
     # After each tree of the round, the held-out loss of the models, before the factor. Not saved with a model.
     tree_losses: tuple[float, ...] = field(default=(), compare=False, repr=False)
@@ -36,9 +38,7 @@ class Round:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that model files have as plain data."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "tree_losses"}
-        if self.training_loss is None:
-            del plain["training_loss"]
-        return plain
+        return {name: value for name, value in plain.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class History:
     @classmethod
     def of(
         cls,
-        evaluations: Sequence[tuple[float, float, float]],
+        evaluations: Sequence[Evaluation],
         chosen: int,
         reason: str,
         evaluated_on: str,
@@ -82,16 +82,20 @@ class History:
         trees: Sequence[int] = (),
         thetas: Sequence[float] = (),
         training: Sequence[float] = (),
+        p_values: Sequence[float | None] = (),
     ) -> History:
-        """Build from (loss, gain, standard error) of the base score and each round; trees and thetas are per round.
+        """Build from evaluations of the base score and each round; trees, thetas and p-values of lines are per round.
 
         ``training`` are the training losses of the base score and of each round.
         """
         losses = [*training, *[None] * (len(evaluations) - len(training))]
-        rounds = [Round(0, 0, 1.0, evaluations[0][0], 0.0, 0.0, kept=True, training_loss=losses[0])]
-        for number, evaluation in enumerate(evaluations[1:], start=1):
+        rounds = [Round(0, 0, 1.0, evaluations[0].loss, 0.0, 0.0, kept=True, training_loss=losses[0])]
+        for number, (loss, gain, error, threshold) in enumerate(evaluations[1:], start=1):
             count, theta = trees[number - 1] if trees else 0, thetas[number - 1] if thetas else 1.0
-            rounds.append(Round(number, count, theta, *evaluation, kept=number <= chosen, training_loss=losses[number]))
+            p_value = p_values[number - 1] if p_values else None
+            rounds.append(
+                Round(number, count, theta, loss, gain, error, number <= chosen, threshold, p_value, losses[number])
+            )
         return cls(tuple(rounds), chosen, reason, evaluated_on, measure)
 
     @property
@@ -117,7 +121,7 @@ class History:
         """
         if self.evaluated_on in (TRAINING_ROWS, EXPECTED):
             return math.nan
-        return total_shrunken_gain([(r.loss, r.gain, r.error) for r in self.rounds], self.chosen)
+        return total_shrunken_gain([Evaluation(r.loss, r.gain, r.error, r.threshold) for r in self.rounds], self.chosen)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain data."""
@@ -138,8 +142,10 @@ class History:
         """Return one row per round, as a frame of the library of ``like``; a dict of arrays without it."""
         names = ("number", "trees", "theta", "loss", "gain", "error", "kept")
         columns = {name: np.array([getattr(round_, name) for round_ in self.rounds]) for name in names}
-        training = [math.nan if round_.training_loss is None else round_.training_loss for round_ in self.rounds]
-        return frame_like({**columns, "training_loss": np.array(training)}, like)
+        for name in ("threshold", "p_value", "training_loss"):
+            values = [getattr(round_, name) for round_ in self.rounds]
+            columns[name] = np.array([math.nan if value is None else value for value in values])
+        return frame_like(columns, like)
 
     def __repr__(self) -> str:
         trees, theta = any(r.trees for r in self.rounds), any(r.theta != 1 for r in self.rounds)
@@ -151,7 +157,8 @@ class History:
         for r in self.rounds:
             columns = f"  {r.trees or ('line' if r.number else 0):>5}" * trees + f"  {r.theta:.3f}" * theta
             error = f" (s.e. {r.error:.6f})" if r.error else ""
-            change = "" if r.number == 0 else f"  {-r.gain:+.6f}{error}{'' if r.kept else '  not kept'}"
+            test = "" if r.p_value is None else f"  (score test: p = {r.p_value:.2g})"
+            change = "" if r.number == 0 else f"  {-r.gain:+.6f}{error}{'' if r.kept else '  not kept'}{test}"
             training = "" if r.training_loss is None else f"{r.training_loss:.6f}"
             lines.append(f"  {r.number:>5}{columns}{f'  {training:>8}' * trained}  {r.loss:.6f}{change}")
         if len(lines) > SHOWN_ROUNDS + 3:

@@ -163,6 +163,7 @@ def check_fields(*records: Any) -> None:
             valid = {"str": isinstance(value, str), "bool": isinstance(value, bool), "float": are_finite(value)}
             valid["int"] = valid["float"] and is_integer(value)
             valid["float | None"] = value is None or valid["float"]
+            valid["float | None"] = value is None or valid["float"]
             require(valid.get(str(item.type), True), f"{item.name} of its {type(record).__name__} is invalid")
 
 

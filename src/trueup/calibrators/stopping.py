@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 
 THETA_BOUNDS = (0.5, 2.0)  # of the factor of a round of trees: it corrects how confident these trees are
 # How many standard errors of the gain a round must lower the held-out loss by: the first one to do no harm, more if it is
-# the best of several trees, rates or capacities; the first one after a line less, since scores are changed anyway; a later
-# one more, because it makes the model larger and slower.
-FIRST_ROUND_ERRORS, SEARCH_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_ERRORS = 1.5, 2.0, 1.0, 2.0
+# the best of several trees, rates or capacities; a line none, since a score test has shown already that it is needed, with
+# more power; the first one after a line less, since scores are changed anyway; a later one more, because it makes the model
+# larger and slower.
+FIRST_ROUND_ERRORS, SEARCH_ERRORS, LINE_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_ERRORS = 1.5, 2.0, 0.0, 1.0, 2.0
+# Of a search in repeated cross-validations: each chooses its trees on the same rows, and what chance made of these rows
+# stays when the noise of the folds is averaged out. Calibrated scores are then changed about as rarely as by one.
+REPEATED_SEARCH_ERRORS = 3.0
+LINE_TEST_ERRORS = 1.0  # the score test of a line selects about as such a threshold of its gain would (by simulation)
 SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the required gain is twice as large
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible
 LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ with the number of threads
@@ -241,6 +246,23 @@ class Validation:
 Stopping = Holdout | CrossValidation | Validation | None
 
 
+class Evaluation(NamedTuple):
+    """The mean loss of the evaluation rows after a round, its gain over the best round before, and what was required."""
+
+    loss: float
+    gain: float = 0.0
+    error: float = 0.0  # standard error of the gain
+    threshold: float | None = None  # standard errors that the gain had to exceed, 0 of a line; None if tested with others
+
+    @property
+    def shrunken_gain(self) -> float:
+        """Return the gain shrunken for the threshold that it exceeded; 0 if it did not."""
+        threshold = FIRST_ROUND_ERRORS if self.threshold is None else self.threshold
+        if self.gain <= threshold * self.error:
+            return 0.0
+        return shrink_gain(self.gain, self.error, threshold or LINE_TEST_ERRORS)
+
+
 def check_score(score: Any) -> None:
     """Raise unless the score of a stopping rule is a function, or None."""
     if score is not None and (not callable(score) or isinstance(score, type)):
@@ -268,15 +290,15 @@ def choose_rounds(
     cluster: IntArray | None = None,
     is_line: Callable[[int], bool] | None = None,
     errors: float = FIRST_ROUND_ERRORS,
-) -> tuple[int, list[tuple[float, float, float]]]:
-    """Return the last round that lowered the loss significantly (0: none), and (loss, gain, standard error) per round.
+) -> tuple[int, list[Evaluation]]:
+    """Return the last round that lowered the loss significantly (0: none), and the evaluation of every round.
 
     ``losses`` yields the losses of the evaluation rows, of the base score and then after each round; the next item is
     requested only while the search goes on. The gain of a round is over the best round before it. ``lowest`` chooses the
     lowest loss, significant or not. ``on_improvement`` is called when a round is the best so far, before the next is
     requested. All workers return the same. ``cluster`` has the number of the cluster of each evaluation row. ``is_line``
-    returns whether a round is a line, which a test has found to be needed: it is kept if it lowers the loss, and the search
-    goes on in any case. ``errors`` are the standard errors that the first round must gain.
+    returns whether a round is a line, which a score test has found to be needed: it is kept if it lowers the loss, and the
+    search goes on in any case. ``errors`` are the standard errors that the first round must gain.
     """
     best: FloatArray | None = None
     chosen, evaluations, failed = 0, [], 0
@@ -284,14 +306,16 @@ def choose_rounds(
         loss = weighted_mean(current, weight, communicator)
         if best is None:
             best = current
-            evaluations.append((loss, 0.0, 0.0))
+            evaluations.append(Evaluation(loss))
             continue
         gain, error, rows = paired_gain(best - current, weight, communicator, cluster)
         line = is_line is not None and is_line(number)
-        improved = gain > (0.0 if line else required_gain(errors, error, rows, evaluations[0][0]))
+        required = LINE_ERRORS if line else errors
+        improved = gain > required_gain(required, error, rows, evaluations[0].loss)
         if lowest:
-            improved = loss < evaluations[chosen][0] - LOSS_TOLERANCE * abs(evaluations[chosen][0])
-        evaluations.append((loss, gain, error))
+            improved = loss < evaluations[chosen].loss - LOSS_TOLERANCE * abs(evaluations[chosen].loss)
+        threshold = None if lowest or rows <= 1 else required_errors(required, rows)
+        evaluations.append(Evaluation(loss, gain, error, threshold))
         if improved:
             best, chosen, failed = current, number, 0
             errors = AFTER_LINE_ERRORS if line else LATER_ROUND_ERRORS
@@ -305,29 +329,35 @@ def choose_rounds(
 
 
 def describe_choice(
-    chosen: int, evaluations: Sequence[tuple[float, float, float]], end: str, unchanged: str = "scores are left unchanged",
-    *, line: bool = False, measure: str = HELD_OUT_LOSS,
+    chosen: int, evaluations: Sequence[Evaluation], end: str, unchanged: str = "scores are left unchanged",
+    *, line: float | None = None, measure: str = HELD_OUT_LOSS,
 ) -> str:  # fmt: skip
     """Return a choice as text: rounds, held-out loss, why the search ended (``end``); ``unchanged`` if none is chosen.
 
-    ``line`` says that the first round is a line, ``measure`` what was compared.
+    ``line`` is the p-value of the score test if the first round is a line, ``measure`` what was compared.
     """
     if not chosen:
         return f"no round lowered the {measure} significantly; {unchanged}"
-    return f"{count_rounds(chosen, line=line)}: {describe_gain(chosen, evaluations, measure)}; {end}"
+    rounds = count_rounds(chosen, line=line is not None)
+    if line is not None:
+        rounds = rounds.replace("a line", f"a line (score test: p = {line:.2g})")
+    return f"{rounds}: {describe_gain(chosen, evaluations, measure)}; {end}"
 
 
-def describe_gain(chosen: int, evaluations: Sequence[tuple[float, float, float]], measure: str = HELD_OUT_LOSS) -> str:
+def describe_gain(chosen: int, evaluations: Sequence[Evaluation], measure: str = HELD_OUT_LOSS) -> str:
     """Return the losses before and after ``chosen`` rounds as text, with the gain shrunken for its selection."""
-    before, after = evaluations[0][0], evaluations[chosen][0]
+    before, after = evaluations[0].loss, evaluations[chosen].loss
     shrunken = total_shrunken_gain(evaluations, chosen)
     return f"{measure} {before:.6g} -> {after:.6g} (a gain of {before - after:.3g}, {shrunken:.3g} shrunken for selection)"
 
 
-def total_shrunken_gain(evaluations: Sequence[tuple[float, float, float]], chosen: int) -> float:
-    """Return the gain of ``chosen`` rounds, shrunken; ``evaluations`` are as for `History.of`."""
-    error = math.hypot(*(own for _, _, own in evaluations[1 : chosen + 1]))  # squares could overflow
-    return shrink_gain(evaluations[0][0] - evaluations[chosen][0], error, FIRST_ROUND_ERRORS) if chosen else 0.0
+def total_shrunken_gain(evaluations: Sequence[Evaluation], chosen: int) -> float:
+    """Return the gain of ``chosen`` rounds, shrunken: of each by the threshold that it exceeded, else of all together."""
+    kept = evaluations[1 : chosen + 1]
+    if all(own.threshold is not None for own in kept):
+        return math.fsum(own.shrunken_gain for own in kept)
+    error = math.hypot(*(own.error for own in kept))  # squares could overflow
+    return shrink_gain(evaluations[0].loss - evaluations[chosen].loss, error, FIRST_ROUND_ERRORS)
 
 
 def shrink_gain(gain: float, error: float, threshold: float) -> float:
@@ -362,8 +392,13 @@ def count_rounds(count: int, *, line: bool = False) -> str:
 
 def required_gain(errors: float, error: float, rows: float, base_loss: float) -> float:
     """Return the gain a round must exceed: ``errors`` standard errors ``error``, more if effective ``rows`` are few."""
-    noise = errors * (1 + SMALL_SAMPLE_ROWS / (rows - 1)) * error if rows > 1 else math.inf
+    noise = required_errors(errors, rows) * error if rows > 1 else math.inf
     return max(noise, MIN_RELATIVE_GAIN * abs(base_loss))
+
+
+def required_errors(errors: float, rows: float) -> float:
+    """Return how many standard errors a gain must exceed: ``errors``, and more if the effective ``rows`` are few."""
+    return errors * (1 + SMALL_SAMPLE_ROWS / (rows - 1))
 
 
 def weighted_mean(values: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS) -> float:

@@ -24,10 +24,9 @@ from trueup.calibrators.stopping import Holdout, Split
 from trueup.data.folds import MAX_DUPLICATES
 from trueup.data.frame import read_like
 from trueup.errors import ArgumentError, TrueupError
-from trueup.kernels import pairs
 from trueup.kernels.fitting import log_losses
 from trueup.kernels.laplace import as_bytes
-from trueup.kernels.pairs import GAUSSIAN, LAPLACE, kernel_scale
+from trueup.kernels.pairs import GAUSSIAN, LAPLACE, kernel_scale, self_distances, sums
 from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.local import fit_features
 
@@ -295,14 +294,15 @@ class LoRe(FeatureCalibrator):
             groups = isinstance(self.embedding, str) and self.embedding == "groups" and not math.isinf(chosen.gamma)
             kernel = "by groups" if groups else f"with gamma {chosen.gamma:g}"
             count, gain = len(selection.candidates), selection.before - chosen.loss
-            shrunk = stopping.shrink_gain(gain, selection.error, stopping.FIRST_ROUND_ERRORS)
-            shrunken = f" (a gain of {gain:.3g}, {shrunk:.3g} shrunken for selection)"
-            reason = f"{chosen.move} {kernel} and shrinkage {chosen.shrinkage:g}, best of {count}: {change}{shrunken}"
+            shrunk = stopping.shrink_gain(gain, selection.error, stopping.LATER_ROUND_ERRORS)
+            change += f" (a gain of {gain:.3g}, {shrunk:.3g} shrunken for selection)"
+            reason = f"{chosen.move} {kernel} and shrinkage {chosen.shrinkage:g}, best of {count}: {change}"
         else:
             reason = f"{change} is within noise: scores are left unchanged"
         error = selection.error if math.isfinite(selection.error) else 0.0
-        evaluations = [(selection.before, 0.0, 0.0), (chosen.loss, selection.gain, error)]
-        return History.of(evaluations, int(kept), reason, rows, "log loss")
+        threshold = stopping.LATER_ROUND_ERRORS if isinstance(self.gamma, str) else None
+        kept_loss = stopping.Evaluation(chosen.loss, selection.gain, error, threshold)
+        return History.of([stopping.Evaluation(selection.before), kept_loss], int(kept), reason, rows, "log loss")
 
     def _check(self, task: Task) -> None:
         if task == "regression":
@@ -628,8 +628,8 @@ class MapSelector:
         if finite:
             scales = self.scales(np.array(self.gammas)[finite], placed.points.shape[1])
             numbers, at = np.unique(key[first], return_inverse=True)[1].ravel(), placed.points[first]
-            others = pairs.sums(self.kernel, at, totals, numbers, scales, own=False, threads=self.threads)
-            same = np.exp(-pairs.self_distances(self.kernel, at))[cell]  # the kernel at a point itself
+            others = sums(self.kernel, at, totals, numbers, scales, own=False, threads=self.threads)
+            same = np.exp(-self_distances(self.kernel, at))[cell]  # the kernel at a point itself
             for number, scale, total, shift in zip(finite, scales, *others, strict=True):
                 decay = np.exp(-scale * shift)[cell]
                 sums[number] = total[cell] * np.where(occupied, decay, 1.0)[:, None] + same[:, None] * rest
@@ -655,7 +655,7 @@ class MapSelector:
             points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
             sources = np.column_stack([by_hits.weight, by_hits.total, by_residuals.total])
             targets = (points, by_hits.keys_of(held.confidence, group))
-            total, shift = pairs.sums(
+            total, shift = sums(
                 by_hits.kernel, by_hits.points, sources, by_hits.place, scales, at=targets, threads=self.threads
             )
             alone = total[:, :, 0] <= 0  # of a kernel of the user's: use the whole bin, as the map does

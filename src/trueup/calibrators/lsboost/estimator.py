@@ -26,7 +26,7 @@ from trueup.calibrators.lsboost.levelsets import (
 )
 from trueup.calibrators.model import Map, UnchangedMap
 from trueup.calibrators.scoring import evaluate
-from trueup.calibrators.stopping import CrossValidation, Split, TaskLoss, count_rounds
+from trueup.calibrators.stopping import CrossValidation, Evaluation, Split, TaskLoss, count_rounds
 from trueup.data.frame import NO_PREDICTION
 from trueup.data.values import describe_rows
 from trueup.errors import ArgumentError, DataError
@@ -314,7 +314,7 @@ class LSBoost(SegmentCalibrator):
             regressor.set_params(random_state=int(self.random_state))
         return regressor
 
-    def _run_algorithm_1(self, search: LevelSearch) -> tuple[int, list[tuple[float, float, float]], str]:
+    def _run_algorithm_1(self, search: LevelSearch) -> tuple[int, list[Evaluation], str]:
         """Run rounds until one, which is dropped, lowers the error by less than alpha / (2 bound); return as `_run`."""
         assert self.alpha is not None
         enough = self.alpha / (2 * self.bound)
@@ -324,8 +324,8 @@ class LSBoost(SegmentCalibrator):
             errors.append(search.training_error())
         scale = search.models[0].scale
         chosen, unit, last = len(errors) - 2, scale.unit**2, errors[-2] - errors[-1]
-        evaluations = [(errors[0] * unit, 0.0, 0.0)]
-        evaluations += [(after * unit, (before - after) * unit, 0.0) for before, after in itertools.pairwise(errors)]
+        evaluations = [Evaluation(errors[0] * unit)]
+        evaluations += [Evaluation(after * unit, (before - after) * unit) for before, after in itertools.pairwise(errors)]
         reason = (
             f"{count_rounds(chosen)}: the next lowered the training error by {last:.3g} of the squared range of the "
             f"outcome, less than alpha / (2 bound) = {enough:.3g}; scores are rounded to {scale.grid:,} steps, and no rows "
@@ -337,7 +337,7 @@ class LSBoost(SegmentCalibrator):
             reason += f"; with at most {self._max_bins:,} bins a tree may miss the best split: alpha is not guaranteed"
         return chosen, evaluations, reason
 
-    def _run(self, search: LevelSearch) -> tuple[int, list[tuple[float, float, float]], str]:
+    def _run(self, search: LevelSearch) -> tuple[int, list[Evaluation], str]:
         """Run rounds while held-out (else training) loss falls; return their number, losses and gains, and the reason."""
         held_out, scale = self.stopping is not None, search.models[0].scale
         most = self.rounds or (MAX_ROUNDS if held_out else FIXED_ROUNDS)
@@ -536,9 +536,7 @@ class LevelSearch:
         model = self.models[0]
         return float(np.average((model.y - model.F) ** 2, weights=model.weight))
 
-    def run(
-        self, base: FloatArray, most: int, patience: int, *, held_out: bool
-    ) -> tuple[int, list[tuple[float, float, float]], str]:
+    def run(self, base: FloatArray, most: int, patience: int, *, held_out: bool) -> tuple[int, list[Evaluation], str]:
         """Fit rounds until they no longer help; return the best number, (loss, gain, error) per round, and why it ended.
 
         At most ``most`` rounds follow the scores ``base``. Unless ``held_out``, losses are of the training rows.

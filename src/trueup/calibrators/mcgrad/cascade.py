@@ -101,11 +101,13 @@ class CascadeRound:
     floors: Floors = OLD_FLOORS  # of the first round: the distances that predictions keep from 0 and 1 before the link
     gains: tuple[float, ...] = ()  # of the splits on each feature, then on each score; not stored in models
     losses: tuple[float, ...] = ()  # held-out loss after each tree, before the factor; not stored
+    p_value: float | None = None  # of the test that found a line to be needed; not stored in models
 
     def joined(self) -> CascadeRound:
-        """Return the round as a model has it: all trees in one forest per cascade, and no trials."""
+        """Return the round as a model has it: all trees in one forest per cascade, and nothing of how it was chosen."""
         pairs = zip(self.forests, self.more, strict=True) if self.more else ((forest,) for forest in self.forests)
-        return replace(self, forests=tuple(join_forests(pair) for pair in pairs), more=(), trials=(), gains=(), losses=())
+        forests = tuple(join_forests(pair) for pair in pairs)
+        return replace(self, forests=forests, more=(), trials=(), gains=(), losses=(), p_value=None)
 
     @property
     def is_line(self) -> bool:
@@ -164,27 +166,30 @@ class Cascade(Map):
         return build(stages, self.levels, self.outputs, cascades, LINKS[self.link], self.floors)
 
     def _joined(self) -> Stage | None:
-        """Join all cascades into one stage if they have one round of trees, with equal factors; None if they differ more.
+        """Join all cascades into one stage if they have one round of trees; None if they have more.
 
-        A line before it, F' = a (F + c), becomes part of the stage: trees test F' <= t where F <= t / a - c, and
-        theta (F' + trees) is theta a (F + c + trees / a); factors and intercepts are averaged over the cascades.
+        The mean of theta_i (F + trees_i) over n cascades is theta (F + sum of theta_i trees_i / (n theta)), theta the mean
+        of the factors. A line before it, F' = a_i (F + c_i), becomes part of the stage: trees test F' <= t where
+        F <= t / a_i - c_i, and the factor of F is the mean of theta_i a_i.
         """
-        last = self.rounds[-1]
-        if len(self.rounds) > 2 or len(set(last.thetas)) > 1 or (len(self.rounds) == 2 and not self.rounds[0].is_line):
+        if len(self.rounds) > 2 or (len(self.rounds) == 2 and not self.rounds[0].is_line):
             return None
+        last, count = self.rounds[-1], self.cascades
+        thetas = np.array(last.thetas)
         if len(self.rounds) == 1 and not last.is_line:
-            return Stage(0, last.thetas[0], join_forests(last.forests).scaled(1 / self.cascades))
-        line, trees = self.rounds[0], self.rounds[-1].forests if len(self.rounds) == 2 else ()
-        slopes, theta = np.array(line.thetas), last.thetas[0] if trees else 1.0
-        constants = np.array([forest.value for forest in line.forests])
-        slope = float(slopes.mean())
+            factor = float(thetas.mean())
+            pairs = zip(last.forests, thetas, strict=True)
+            return Stage(0, factor, join_forests([forest.scaled(theta / (count * factor)) for forest, theta in pairs]))
+        line, trees = self.rounds[0], last.forests if len(self.rounds) == 2 else ()
+        slopes, constants = np.array(line.thetas), np.array([forest.value for forest in line.forests])
+        after = thetas if trees else np.ones(count)
+        factor = float((after * slopes).mean())
+        intercept = constant_forest(((after * slopes)[:, None] * constants).mean(axis=0) / factor)
         moved = [
-            move_scores(forest, len(self.levels), *of) for forest, *of in zip(trees, slopes, constants, strict=bool(trees))
+            move_scores(forest, len(self.levels), *of).scaled(theta / (count * factor))
+            for forest, theta, *of in zip(trees, thetas, slopes, constants, strict=bool(trees))
         ]
-        intercept = constant_forest((slopes[:, None] * constants).mean(axis=0) / slope)
-        return Stage(
-            0, theta * slope, join_forests([intercept, *(forest.scaled(1 / (self.cascades * slope)) for forest in moved)])
-        )
+        return Stage(0, factor, join_forests([intercept, *moved]))
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Return corrected predictions, (n,) or (n, outputs); ``columns`` are the features in the order of the schema."""
@@ -402,6 +407,7 @@ def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], d
             **pack_floors(round_.floors),
             **({"capacities": [asdict(trial) for trial in round_.trials]} if round_.trials else {}),
             **({"gains": list(round_.gains)} if round_.gains else {}),
+            **({} if round_.p_value is None else {"p_value": round_.p_value}),
         }
         for round_ in rounds
     ]
@@ -437,7 +443,9 @@ def unpack_rounds(
         gains = tuple(entry.get("gains", ()))
         valid = not gains or (len(gains) == len(levels) + outputs and are_finite(*gains) and min(gains) >= 0)
         require(valid, "the gains of a round are invalid")
-        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more, floors, gains))
+        p_value = entry.get("p_value")
+        require(p_value is None or (are_finite(p_value) and 0 <= p_value <= 1), "the test of a line is invalid")
+        rounds.append(CascadeRound(tuple(thetas), own, entry["trees"], trials, more, floors, gains, p_value=p_value))
     return tuple(rounds)
 
 

@@ -16,6 +16,7 @@ from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.history import History
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound, Checkpoint, fingerprint_table
 from trueup.calibrators.mcgrad.grower import CascadeGrower, gain_shares, is_complete, now
+from trueup.calibrators.mcgrad.repeats import RepeatedGrower
 from trueup.calibrators.scoring import score_name
 from trueup.calibrators.stopping import CrossValidation, task_loss
 from trueup.errors import ArgumentError
@@ -39,6 +40,8 @@ SINGLE_RATE = 0.1  # of a single model, which is not averaged with others
 MAX_TREES, FIXED_TREES = 2000, 100
 MAX_ROUNDS, FIXED_ROUNDS = 10, 1
 TREE_PATIENCE = 20
+SMALL_ROWS, SMALL_REPEATS = 2_500, 4  # with fewer rows the cross-validation is repeated so many times
+MAX_REPEATS = 100
 MAX_LEAVES = MAX_BINS = 4096
 TRIAL_SHARE = 0.25  # of a time limit, for the comparison of capacities
 
@@ -94,6 +97,11 @@ class MCGrad(SegmentCalibrator):
     trees : int, optional
         The maximum number of trees of a round, 2,000 by default; the exact number if ``stopping`` is None, then 100 by
         default.
+    repeats : int, optional
+        How many times the cross-validation is repeated, with other folds each time: held-out scores are means over the
+        repeats, and the model is the mean of all fold models. By default 4 for fewer than 2,500 rows, where that finds
+        errors that a single one misses, and 1 for more. Files and cluster DataFrames are not repeated; ``resume`` starts a
+        repeated fit again.
     stopping : CrossValidation, Holdout, Validation or None
         The rows that rounds are evaluated on. None trains on all rows for a fixed number of rounds and trees, without any
         protection against overfitting.
@@ -192,6 +200,7 @@ class MCGrad(SegmentCalibrator):
     bins: int = 63
     rounds: int | None = None
     trees: int | None = None
+    repeats: int | None = None
     monotone: bool | Mapping[Any, int] = False
     lightgbm: Mapping[str, Any] | None = None
     classes: Any = None
@@ -206,19 +215,24 @@ class MCGrad(SegmentCalibrator):
         deadline, trial_deadline = self._deadlines(now())
         growth, loss = self._growth_parameters(table.schema), task_loss(table.schema.task)
         rows, splits = self._split_rows(table)
-        checkpoint = None
+        repeats, checkpoint = self._repeats(len(table)), None
         if self.resume is not None:
-            checkpoint = self._checkpoint(growth, {**fingerprint_table(rows), "training rows": len(table)})
+            content = {**fingerprint_table(rows), "training rows": len(table), "repeats": repeats}
+            checkpoint = self._checkpoint(growth, content)
         score = self._rule_score(rows, np.concatenate([split.valid for split in splits]))
         training: list[float] = []
-        grower = CascadeGrower(
+        first = CascadeGrower(
             rows, loss, splits, growth, stopping.scale_weights(rows.weight, len(table)),
             Workers(self.threads), progress, capacities=self._capacities(growth, len(table)),
             fast_rate=self._fast_rate(), max_rounds=self._max_rounds(),
             line=self.stopping is not None, averaged=self._is_averaged(),
-            given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
+            given=checkpoint.rounds(len(splits)) if checkpoint else (),
+            on_round=checkpoint.keep if checkpoint and repeats == 1 else None,
             score=score, training=training, deadline=deadline, trial_deadline=trial_deadline,
         )  # fmt: skip
+        grower: CascadeGrower | RepeatedGrower = first
+        if isinstance(self.stopping, CrossValidation) and repeats > 1:
+            grower = RepeatedGrower(first, self.stopping, repeats, training)
         evaluated, rounds = grower.evaluated_rows, grower.rounds
         choice = stopping.choose_rounds(
             grower.losses(),
@@ -227,13 +241,13 @@ class MCGrad(SegmentCalibrator):
             on_improvement=None if self.stopping is None else grower.keep_best,
             cluster=stopping.cluster_numbers(rows, evaluated) if score is None else None,
             is_line=lambda number: rounds[number - 1].is_line,
-            errors=stopping.SEARCH_ERRORS,
+            errors=stopping.SEARCH_ERRORS if repeats == 1 else stopping.REPEATED_SEARCH_ERRORS,
         )
         cascade, history, importances = self._finish(
             table.schema, *choice, rounds, grower.refit, training, late=grower.late
         )
         best = grower.best
-        del grower  # and its memory, before the model is applied
+        del first, grower  # and their memory, before the model is applied
         held_out = None
         if self.stopping is not None:
             scores = rows.prediction[evaluated] if best is None else loss.invert_link(best)
@@ -264,7 +278,7 @@ class MCGrad(SegmentCalibrator):
         self,
         schema: Schema,
         chosen: int,
-        evaluations: Sequence[tuple[float, float, float]],
+        evaluations: Sequence[stopping.Evaluation],
         rounds: Sequence[CascadeRound],
         refit: Callable[[tuple[CascadeRound, ...]], tuple[CascadeRound, ...]],
         training: Sequence[float],
@@ -291,11 +305,12 @@ class MCGrad(SegmentCalibrator):
             compared = stopping.HELD_OUT_LOSS if self.stopping.score is None else f"held-out {measure}"
             reason = stopping.describe_choice(
                 chosen, evaluations, end, f"scores are left unchanged{' (stopped at the time limit)' * late}",
-                line=bool(rounds) and rounds[0].is_line, measure=compared,
+                line=rounds[0].p_value if rounds else None, measure=compared,
             )  # fmt: skip
         trees, thetas = [r.trees for r in rounds], [sum(r.thetas) / len(r.thetas) for r in rounds]
         evaluated_on = stopping.evaluation_rows(self.stopping)
-        history = History.of(evaluations, chosen, reason, evaluated_on, measure, trees, thetas, training)
+        p_values = [round_.p_value for round_ in rounds]
+        history = History.of(evaluations, chosen, reason, evaluated_on, measure, trees, thetas, training, p_values)
         curves: list[tuple[float, ...]] = [(), *(round_.losses if score is None else () for round_ in rounds)]
         history = replace(
             history, capacities=tuple(trial for round_ in rounds for trial in round_.trials),
@@ -311,6 +326,19 @@ class MCGrad(SegmentCalibrator):
         joined = tuple(round_.joined() for round_ in kept)
         cascade = Cascade(loss.link, schema.levels, len(schema.prediction), joined)
         return cascade, history, gain_shares(kept, len(schema.features) + len(schema.prediction))
+
+    def _repeats(self, rows: int) -> int:
+        """Validate the number of cross-validations, and return it for so many rows."""
+        check_integer("repeats", self.repeats, 1, MAX_REPEATS, optional=True)
+        if not isinstance(self.stopping, CrossValidation):
+            if self.repeats is not None and self.repeats > 1:
+                raise ArgumentError(
+                    f"repeats={self.repeats} needs a cross-validation to repeat; stopping is {self.stopping!r}",
+                    hint="leave repeats out, or use stopping=tu.CrossValidation(5)",
+                    parameter="repeats",
+                )
+            return 1
+        return self.repeats or (SMALL_REPEATS if rows < SMALL_ROWS else 1)
 
     def _is_averaged(self) -> bool:
         return isinstance(self.stopping, CrossValidation) and not self.stopping.refit

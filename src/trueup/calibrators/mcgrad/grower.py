@@ -43,7 +43,7 @@ now = time.monotonic
 TREES_PER_STEP = 5  # trees a fold grows at a time
 MAX_LEAD = 20  # trees by which a fold may be ahead of the others
 MORE_TREES = 1.5  # how many times the best number of trees of one model the mean of several has
-LINE_LEVEL = 0.005  # of the test that a line is needed
+LINE_LEVEL = 0.005  # of the score test that a line is needed
 FLOORS = (1e-12, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # of probabilities, that a line may have
 FLOOR_GAIN = 2.0  # by which a floor must lower the total loss
 TRIAL_FOLDS = 2  # folds on which capacities are compared
@@ -239,8 +239,9 @@ class CascadeGrower:
 
     def grow(self, theta: float | None = None) -> None:
         """Grow one more round for all splits, with the factor ``theta``, by default the best on the evaluated rows."""
-        if self.line and not self.rounds and self._needs_line():
-            self._apply_round(self._fit_line())
+        p_value = self._test_line() if self.line and not self.rounds else 1.0
+        if p_value < LINE_LEVEL:
+            self._apply_round(replace(self._fit_line(), p_value=p_value))
             return
         trial: _Trial | None = None
         trials: tuple[CapacityTrial, ...] = ()
@@ -256,16 +257,15 @@ class CascadeGrower:
 
     # The linear round
 
-    def _needs_line(self) -> bool:
-        """Return whether a slope and an intercept would lower the loss, by a test at LINE_LEVEL on the training rows."""
+    def _test_line(self) -> float:
+        """Return the p-value of the test that no slope and intercept would lower the loss, on the training rows."""
         rows = self._line_rows()
         distributed = self.communicator.size > 1
         number = stopping.cluster_buckets if distributed else stopping.cluster_numbers
         cluster = number(self.table, rows)
         count = stopping.CLUSTER_BUCKETS if distributed else 0
         weight = None if self.weight is None else self.weight[rows]
-        p_value = line_p_value(self.loss, self.y[rows], self.F[0][rows], weight, cluster, self.communicator, count)
-        return p_value < LINE_LEVEL
+        return line_p_value(self.loss, self.y[rows], self.F[0][rows], weight, cluster, self.communicator, count)
 
     def _line_rows(self) -> IntArray:
         """Return the rows that show whether a line is needed: all rows that some model is trained on."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._validate import MAX_INTEGER
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult
 from trueup.calibrators.mcgrad.cascade import CascadeRound, fingerprint_table
@@ -119,6 +120,12 @@ def fit_partitioned(
     """Fit on rows in partitions, as `Calibrator.fit_table` does on a Table; ``summary`` is that of all rows, if known."""
     rule, schema, started = calibrator.stopping, partitions.schema, now()
     _check_rule(rule, partitions)
+    if calibrator._repeats(MAX_INTEGER) > 1:
+        raise ArgumentError(
+            f"repeats={calibrator.repeats} needs rows in memory; got files or a cluster DataFrame",
+            hint="leave repeats out: many rows need a single cross-validation",
+            parameter="repeats",
+        )
     growth = calibrator._growth_parameters(schema)
     if summary is None:
         check_memory(partitions, rule)
@@ -224,7 +231,7 @@ def _fingerprint(summary: TrainingSummary, plan: FitPlan) -> dict[str, Any]:
 
 def _fit_round(
     table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: FitPlan, rounds: Sequence[CascadeRound]
-) -> tuple[CascadeRound | None, int, list[tuple[float, float, float]], list[float], bool]:
+) -> tuple[CascadeRound | None, int, list[stopping.Evaluation], list[float], bool]:
     """Fit a round after ``rounds`` with all workers; return it, None if not needed, and the pair of `choose_rounds`.
 
     The training losses of all rounds follow, and whether the time limit ended the fit.

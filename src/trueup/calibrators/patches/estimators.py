@@ -111,7 +111,7 @@ class PatchCalibrator(FeatureCalibrator):
             return f"{found}; {ends[search.end]}; no rows were held out to evaluate them"
         if not search.patches:
             return "no patch lowered the held-out loss significantly: scores are left unchanged"
-        evaluations = [(step.loss, step.gain, step.error) for step in search.rounds]
+        evaluations = [stopping.Evaluation(step.loss, step.gain, step.error, step.threshold) for step in search.rounds]
         return f"{patches}: {stopping.describe_gain(len(search.patches), evaluations)}; {ends[search.end]}"
 
     def _check(self) -> None:
@@ -556,7 +556,8 @@ class PatchSearch:
         error = max(error, float(self.unit * np.sqrt(null) / weight.sum()))
         kept = gain > stopping.required_gain(self.threshold, error, effective_rows, self.rounds[0].loss)
         error = error if np.isfinite(error) else 0.0
-        return Round(len(self.rounds), 0, 1.0, self._mean_loss(losses), gain, error, kept=kept), losses, shifts
+        threshold = stopping.required_errors(self.threshold, effective_rows) if effective_rows > 1 else None
+        return Round(len(self.rounds), 0, 1.0, self._mean_loss(losses), gain, error, kept, threshold), losses, shifts
 
     def _mean_loss(self, losses: FloatArray) -> float:
         if self.validated:

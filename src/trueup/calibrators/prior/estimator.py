@@ -212,7 +212,7 @@ class PriorCorrection(Calibrator):
             float(np.average(loss.per_row(after, loss.apply_link(scores)), weights=table.weight))
             for scores in (table.prediction, after)
         )
-        evaluations = [(before, 0.0, 0.0), (expected, before - expected, 0.0)]
+        evaluations = [stopping.Evaluation(before), stopping.Evaluation(expected, before - expected)]
         return History.of(evaluations, 1, reason, EXPECTED, loss.measure)
 
     def _explain_change(self, table: Table, fitted: Map, after: FloatArray) -> Explanation:
