@@ -24,16 +24,16 @@ from trueup.calibrators.stopping import Holdout, Split
 from trueup.data.folds import MAX_DUPLICATES
 from trueup.data.frame import read_like
 from trueup.errors import ArgumentError, TrueupError
+from trueup.kernels import pairs
 from trueup.kernels.fitting import log_losses
 from trueup.kernels.laplace import as_bytes
-from trueup.kernels.pairs import GAUSSIAN, LAPLACE, kernel_scale, self_distances, sums
+from trueup.kernels.pairs import GAUSSIAN, LAPLACE, kernel_scale
 from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.local import fit_features
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
     from trueup.data.table import Table, Task
-
 
 RESET, SHIFT = "reset", "shift"
 TIE = 1e-9  # relative difference of losses below which the smoother candidate is preferred
@@ -628,8 +628,8 @@ class MapSelector:
         if finite:
             scales = self.scales(np.array(self.gammas)[finite], placed.points.shape[1])
             numbers, at = np.unique(key[first], return_inverse=True)[1].ravel(), placed.points[first]
-            others = sums(self.kernel, at, totals, numbers, scales, own=False, threads=self.threads)
-            same = np.exp(-self_distances(self.kernel, at))[cell]  # the kernel at a point itself
+            others = pairs.sums(self.kernel, at, totals, numbers, scales, own=False, threads=self.threads)
+            same = np.exp(-pairs.self_distances(self.kernel, at))[cell]  # the kernel at a point itself
             for number, scale, total, shift in zip(finite, scales, *others, strict=True):
                 decay = np.exp(-scale * shift)[cell]
                 sums[number] = total[cell] * np.where(occupied, decay, 1.0)[:, None] + same[:, None] * rest
@@ -655,7 +655,7 @@ class MapSelector:
             points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
             sources = np.column_stack([by_hits.weight, by_hits.total, by_residuals.total])
             targets = (points, by_hits.keys_of(held.confidence, group))
-            total, shift = sums(
+            total, shift = pairs.sums(
                 by_hits.kernel, by_hits.points, sources, by_hits.place, scales, at=targets, threads=self.threads
             )
             alone = total[:, :, 0] <= 0  # of a kernel of the user's: use the whole bin, as the map does
