@@ -10,6 +10,7 @@ import numpy as np
 
 import trueup as tu
 from trueup.calibrators.history import History
+from trueup.calibrators.stopping import Evaluation
 from trueup.metrics.result import html_table
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
@@ -99,7 +100,7 @@ def test_explanations_histories_choices_and_patches_are_shown_as_tables():
 
 
 def test_a_long_history_is_shortened_in_a_notebook():
-    history = History.of([(1.0, 0.0, 0.0)] * 40, 39, "enough", "held-out rows", "log loss")
+    history = History.of([Evaluation(1.0)] * 40, 39, "enough", "held-out rows", "log loss")
     shown = history._repr_html_()
     assert shown.count("<th scope=row") == 16
     assert "24 more rounds in between" in shown

@@ -248,3 +248,20 @@ def test_lines_of_level_sets_are_explained_by_feature():
         effects = {effect.features: effect.change for effect in fix.explain({"x": value, "z": 0.0, "p": 0.45}).effects}
         assert sign * effects[("x",)] > 0.1
         assert abs(effects.get(("z",), 0.0)) < 0.02
+
+
+def test_equal_corrections_of_classes_have_equal_effects():
+    random = np.random.default_rng(3)
+    P = random.dirichlet([2.0, 2.0, 2.0], 2_000)
+    sharper = P**2 / (P**2).sum(axis=1, keepdims=True)
+    y = np.array(["a", "b", "c"])[(random.random(2_000)[:, None] > sharper.cumsum(axis=1)).sum(axis=1)]
+    data = {"a": P[:, 0], "b": P[:, 1], "c": P[:, 2], "g": random.choice(["u", "v"], 2_000)}
+    roles = {"prediction": ["a", "b", "c"]}
+    whole = tu.Temperature(**roles).fit(data, y)
+    pooled = tu.Grouped(tu.Temperature(), by=["g"], min_rows=3_000, **roles).fit(data, y)
+    row = {"a": 0.5, "b": 0.3, "c": 0.2, "g": "u"}
+    effects = [
+        {(effect.name, effect.output): effect.change for effect in fix.explain(row).effects} for fix in (whole, pooled)
+    ]
+    assert effects[0] == pytest.approx(effects[1], abs=1e-12)
+    assert effects[0]["a=0.5", "a"] > 0 > effects[0]["c=0.2", "c"]  # the largest score is raised, the smallest lowered

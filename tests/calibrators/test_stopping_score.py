@@ -197,6 +197,13 @@ def test_methods_that_cannot_use_a_score_refuse_it(method):
         fix.fit(data, data["outcome"])
 
 
+def test_algorithm_1_has_no_rule_and_refuses_its_score():
+    data = segment_data(500)
+    fix = tu.LSBoost(prediction="prediction", features=["c0"], alpha=0.1, stopping=tu.CrossValidation(2, score=brier))
+    with pytest.raises(ArgumentError, match=r"LSBoost\(alpha=...\) cannot use the score of a stopping rule"):
+        fix.fit(data, data["outcome"])
+
+
 def test_rows_in_files_refuse_a_score(tmp_path):
     data = segment_data(500)
     path = tmp_path / "rows.csv"
@@ -339,7 +346,7 @@ def test_a_fit_without_time_keeps_the_scores(clock):
     data = segment_data(2000)
     fix = fit(data, tu.Holdout(0.3), time_limit=0.5)
     assert fix.history_.stopped == "the time limit of 0.5 s ended the fit: the best rounds so far are kept"
-    assert "stopped at the time limit" in fix.history_.reason
+    assert fix.history_.reason == "the time limit ended the fit before the first round; scores are left unchanged"
     assert "the time limit of 0.5 s ended the fit" in repr(fix.history_)
     np.testing.assert_array_equal(fix.predict(data), data["prediction"])
 
@@ -366,6 +373,8 @@ def test_every_rule_has_a_time_limit(clock, stopping, tmp_path):
     fix = fit(data, stopping, depth=2, time_limit=8.5, **rounds)
     assert fix.history_.stopped
     assert fix.history_.chosen == fix.model_.map.steps < 3
+    if stopping is None:
+        assert fix.history_.reason == "1 round, stopped at the time limit; no rows were held out"
     tu.save(fix, tmp_path / "m.trueup")
     assert tu.load(tmp_path / "m.trueup").history.stopped == fix.history_.stopped
 

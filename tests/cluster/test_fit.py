@@ -16,7 +16,7 @@ from trueup.calibrators.mcgrad import partitioned
 from trueup.data.folds import assign_folds_by_hash
 from trueup.errors import ArgumentError, LostWorkerError
 
-PARAMETERS = {"features": FEATURES, "rounds": 2, "trees": 20, "stopping": tu.CrossValidation(2, patience=2)}
+PARAMETERS = {"features": FEATURES, "rounds": 2, "trees": 20, "stopping": tu.CrossValidation(2, patience=2), "repeats": 1}
 
 
 @pytest.fixture(scope="module")

@@ -85,6 +85,13 @@ def test_weights_that_contain_the_shares_are_rejected(share, spread):
             call(data | {"w": w}, **ROLES, weight="w", sampling={"negative": share})
 
 
+def test_weights_passed_as_an_array_are_not_called_a_column():
+    _, data = make_sample(1, 40_000, 0.1)
+    weight = np.where(data["y"] == 1, 1.0, 10.0)
+    with pytest.raises(ArgumentError, match=r"sampling would be counted twice: by the weights, rows of outcome 0 "):
+        tu.audit(data, **ROLES, weight=weight, sampling={"negative": 0.1})
+
+
 def fit_platt(data, weight=None, sampling=None):
     """Fit a curve of the score."""
     return tu.Platt(prediction="p").fit(data, "y", weight, sampling=sampling)

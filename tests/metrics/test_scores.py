@@ -517,3 +517,9 @@ def test_scores_of_classes_are_sums_over_classes():
             measure([2, 0], [[0.5, 0.5], [0.3, 0.7]])
         with pytest.raises(DataError, match="add up to 1"):
             measure([1, 0], [[0.5, 0.6], [0.3, 0.7]])
+
+
+@pytest.mark.parametrize("measure", [log_loss, brier])
+def test_scores_of_unequal_lengths_are_rejected(measure):
+    with pytest.raises(DataError, match="p must hold numbers"):
+        measure([0, 1], [[0.2, 0.8], [0.1]])

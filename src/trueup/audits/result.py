@@ -470,7 +470,7 @@ class Audit:
 
     @cached_property
     def problems(self) -> Problems:
-        """The distinct problems: findings that one of them explains are folded, and so are those with the same rows.
+        """The distinct problems: findings that one of them explains, or that share more than 90% of its rows, are folded.
 
         They are sorted by state (material, possibly material, within tolerance), then by size: how many events are
         certainly in excess or missing (`trueup.audits.materiality.certain_excess`). The first is called the largest.

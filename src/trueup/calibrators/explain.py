@@ -57,7 +57,7 @@ class Correction:
 class Explanation:
     """The corrections on the training rows, sorted by rows times the change of the mean score, largest first.
 
-    `raised` and `lowered` tell them apart. Printed changes of probabilities are in points, hundredths of a probability.
+    `raised` and `lowered` are the two parts. Printed changes of probabilities are in points, hundredths of a probability.
     """
 
     corrections: tuple[Correction, ...]

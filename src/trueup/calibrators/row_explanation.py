@@ -76,6 +76,16 @@ class EffectSums:
         places = {self._same.get(column, column) for column in columns} or {self._features + output}
         self._sums[tuple(sorted(places))][output] += change
 
+    def add_scores(self, changes: Sequence[float] | FloatArray) -> None:
+        """Add the change of every output that is due to its own score.
+
+        Of several classes the mean is subtracted: a constant added to all logits changes no probability, and the effects of
+        the scores would depend on it.
+        """
+        centre = float(np.mean(changes)) if len(changes) > 1 else 0.0
+        for output, change in enumerate(changes):
+            self.add((), float(change) - centre, output)
+
     def add_tree(self, shares: Sequence[tuple[int, float]], change: float, output: int = 0) -> None:
         """Add the change by a tree, divided by the ``shares`` of the features it tests; see `TreeWalker.divide`."""
         if not shares:

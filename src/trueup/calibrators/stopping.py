@@ -181,10 +181,10 @@ class CrossValidation:
         Train once more on all rows, with the chosen numbers of rounds and trees, instead of averaging the fold models:
         with 5 folds the model has a fifth of the size, and is slightly less accurate.
     score : callable, optional
-        ``score(y, p, weight)`` returns a number, lower is better, by which rounds are judged instead of the loss: ``y`` are
-        the outcomes of all held-out rows (class indices for several classes), ``p`` their scores, ``weight`` their weights,
-        1 if there are none. A round is kept if it lowers the score by more than its noise, which is estimated by the
-        jackknife. The number of trees in a round still minimises the loss. Methods that cannot use it raise an error.
+        ``score(y, p, weight)`` returns a number, lower is better, by which rounds are evaluated instead of the loss: ``y``
+        are the outcomes of all held-out rows (class indices for several classes), ``p`` their scores, ``weight`` their
+        weights, 1 if there are none. A round is kept if it lowers the score by more than its noise, which is estimated by
+        the jackknife. The number of trees in a round still minimises the loss. Methods that cannot use it raise an error.
 
     Examples
     --------

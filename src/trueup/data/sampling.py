@@ -93,7 +93,7 @@ def _check_not_contained(weight: FloatArray, table: Table, sampling: Sampling) -
     if slope / expected <= 0.5 or abs(slope - expected) > tolerated or abs(slope) < MIN_SIGMAS * error:
         return
     heavy, light = (1, 0) if slope > 0 else (0, 1)
-    column = "" if table.schema.weight is None else f" in column {table.schema.weight!r}"
+    column = "" if table.schema.weight is None or "weight" in table.arrays else f" in column {table.schema.weight!r}"
     raise ArgumentError(
         f"sampling would be counted twice: by the weights{column}, rows of outcome {heavy} already weigh "
         f"{math.exp(abs(slope)):.3g} times as much as rows of outcome {light} with equal scores; sampling would multiply "

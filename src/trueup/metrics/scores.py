@@ -40,7 +40,10 @@ def _mean(values: FloatArray, w: FloatArray) -> float:
 
 def _has_classes(p: ArrayLike) -> bool:
     """Return whether scores have a column per class."""
-    shape = np.shape(p)
+    try:
+        shape = np.shape(p)
+    except ValueError:  # lists of unequal lengths, which the validation of scores reports
+        return False
     return len(shape) == 2 and shape[1] > 1
 
 

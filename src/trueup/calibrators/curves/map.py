@@ -159,10 +159,10 @@ class CurveMap(Map):
         contributions: list[Contribution] = []
         changes = (end - start).tolist()
         labels, sums = schema.classes or ("",), EffectSums(schema, row, prediction)
+        scores = middle - start  # what the curves of all rows add
         for c, (name, label) in enumerate(zip(schema.prediction, labels, strict=True)):
             if self.index is not None:
                 contributions.append(Contribution("all rows", float(middle[c] - start[c]), label))
-                sums.add((), float(middle[c] - start[c]), c)
                 if group:
                     text = f"{self.index.name_of(group)} (weight of its own curve {self.share[group]:.3g})"
                     contributions.append(Contribution(text, float(end[c] - middle[c]), label))
@@ -170,9 +170,10 @@ class CurveMap(Map):
                 continue
             own = [Contribution(text, value, label) for text, value in self._terms(c, prediction[c], name, changes[c])]
             contributions += own
-            sums.add((), sum(term.change for term in own), c)
+            scores[c] = sum(term.change for term in own)
             if len(labels) > 1:
                 contributions.append(Contribution(NORMALISATION, changes[c] - sum(term.change for term in own), label))
+        sums.add_scores(scores)
         if self.index is None and link == "logit" and self.form == "logit":
             # The score itself may be closer to 0 or 1 than its floor.
             changes = [sum(term.change for term in contributions)]

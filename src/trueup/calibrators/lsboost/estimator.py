@@ -25,7 +25,7 @@ from trueup.calibrators.lsboost.levelsets import (
     ScoreScale,
 )
 from trueup.calibrators.model import Map, UnchangedMap
-from trueup.calibrators.scoring import evaluate
+from trueup.calibrators.scoring import evaluate, refuse_score
 from trueup.calibrators.stopping import CrossValidation, Evaluation, Split, TaskLoss, count_rounds
 from trueup.data.frame import NO_PREDICTION
 from trueup.data.values import describe_rows
@@ -378,6 +378,8 @@ class LSBoost(SegmentCalibrator):
         self._check_levels()
         self._check_limits(table)
         self._check_stopping()
+        if self.alpha is not None:
+            refuse_score(self.stopping, "LSBoost(alpha=...)", "it trains on all rows, whatever the stopping rule")
         self._check_single_prediction(table)
 
     def _check_levels(self) -> None:

@@ -92,10 +92,10 @@ class MatrixMap(Map):
             "intercept": self.intercept,
         }
         contributions, sums = [], EffectSums(schema, row, prediction)
+        sums.add_scores(self.intercept)
         for c, label in enumerate(schema.classes):
             for other, factor in enumerate(self.matrix[c].tolist()):
                 sums.add((len(row) + other,), (factor - (other == c)) * float(z[other]), c)
-            sums.add((), float(self.intercept[c]), c)
             terms = {text: float(values[c]) for text, values in parts.items() if values.any()}
             terms["normalisation: probabilities add up to 1"] = float(changes[c]) - math.fsum(terms.values())
             contributions += [Contribution(text, value, label) for text, value in terms.items()]

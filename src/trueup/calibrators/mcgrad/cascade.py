@@ -239,7 +239,7 @@ class Cascade(Map):
         start, given = (apply_link(np.array([prediction]), self.link, floors)[0] for floors in (self.floors, None))
         conditions: dict[tuple[int, tuple[int, ...]], ConditionSum] = defaultdict(ConditionSum)
         sums = EffectSums(schema, row, prediction)
-        rescaling = np.zeros(self.outputs)
+        rescaling, constants = np.zeros(self.outputs), np.zeros(self.outputs)
         states, means = [start.copy() for _ in range(self.cascades)], [np.array(prediction, np.float64)]
         # F_t = theta_t (F + trees): what trees add is multiplied by the factors from their round on, the score by all.
         factors = np.cumprod([step.thetas for step in self.rounds[::-1]], axis=0)[::-1]
@@ -249,7 +249,10 @@ class Cascade(Map):
                 walker, factor = TreeWalker(forest), float(factors[number, place]) / len(step.forests)
                 for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
                     path, leaf = walker.follow(root, values)
-                    sums.add_tree(walker.divide(root, values), leaf * factor, output)
+                    if path:
+                        sums.add_tree(walker.divide(root, values), leaf * factor, output)
+                    else:  # a constant, such as the intercept of a line
+                        constants[output] += leaf * factor
                     names = tuple(sorted({feature for feature, _, _ in path}))
                     # Later rounds test the score after earlier ones: a condition on it is a different condition.
                     condition = conditions[number if names and names[-1] >= len(row) else 0, names]
@@ -279,9 +282,8 @@ class Cascade(Map):
             contributions.append(Contribution(CLIPPED.format(*self.clip), float(after[0] - end[0])))
             sums.add((), float(after[0] - end[0]))
             end = after
-        for output in range(self.outputs):
-            scaled = float(factors[0].mean() - 1) * float(start[output]) if self.rounds else 0.0
-            sums.add((), scaled + float(start[output] - given[output]), output)
+        scaled = float(factors[0].mean() - 1) * start if self.rounds else 0.0
+        sums.add_scores(constants + scaled + start - given)
         return explain_change(self.link, prediction, after, contributions, sums, (end - given).tolist())
 
     def feature_sets(self) -> list[tuple[int, ...]]:

@@ -132,8 +132,9 @@ class MCGrad(SegmentCalibrator):
         continues from there and returns the same model. The file is deleted when a fit succeeds.
     time_limit : float, optional
         Seconds after which the fit grows no more trees and returns the best rounds so far; ``history_.stopped`` says so. At
-        most a quarter of it is for the comparison of capacities. Reading the rows before and explaining the model
-        afterwards are not limited, and such a fit depends on the speed of the machine.
+        most a quarter of it is for the comparison of capacities. Reading the rows before, the refit of
+        ``CrossValidation(refit=True)`` and explaining the model afterwards are not limited, and such a fit depends on the
+        speed of the machine.
 
     Attributes
     ----------
@@ -293,9 +294,12 @@ class MCGrad(SegmentCalibrator):
         most, loss = self._max_rounds(), task_loss(schema.task)
         score = None if self.stopping is None else self.stopping.score
         measure = loss.measure if score is None else score_name(score)
-        if self.stopping is None:
+        if late and not rounds:
+            reason = "the time limit ended the fit before the first round; scores are left unchanged"
+        elif self.stopping is None:
             chosen = len(rounds) if late else most
-            reason = f"{stopping.count_rounds(chosen)} as specified; no rows were held out"
+            end = ", stopped at the time limit" if late else " as specified"
+            reason = f"{stopping.count_rounds(chosen)}{end}; no rows were held out"
         else:
             end = "the next round did not lower it significantly"
             if is_complete(rounds[:chosen], most):
