@@ -33,7 +33,7 @@ def test_the_demo_prints_both_verdicts_and_writes_page_and_model(demonstration):
     directory, code, out, err = demonstration
     assert (code, err) == (0, "")
     assert len(re.findall(r"[\d,]+ segments (?:tested )?at 5% \(Holm\)", out)) == 2
-    assert "a line and 1 round: held-out loss" in out
+    assert re.search(r"a line \(score test: p = \S+\) and 1 round: held-out loss", out)
     assert "\nwrote trueup-demo.trueup (" in out
     assert out.endswith("\nwrote trueup-demo.html: open it in a browser\n")
     page = (directory / "trueup-demo.html").read_text(encoding="utf-8")
