@@ -327,6 +327,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             return table, stopping.split_rows(table, self.stopping, int(self.random_state))
         given = self.stopping
         held = self._read_labelled(given.data, given.outcome, given.sample_weight, table.schema, given.cluster)
+        stopping.refuse_training_rows(table, held)
         stopping.warn_if_trained_on(table, held, task_loss(table.schema.task))
         return stopping.append_rows(table, held), stopping.hold_out_last(len(table), len(held))
 
