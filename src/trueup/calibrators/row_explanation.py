@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from trueup.kernels.trees import Forest, expit
 from trueup.metrics.result import Result, html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trueup._types import FloatArray
     from trueup.data.table import Feature, Schema
@@ -181,6 +181,14 @@ class RowExplanation(Result):
     scale: str = "logit"  # with 1e-6 and 1 - 1e-6 for exact 0 and 1; or "prediction"
     unit: str = "points"  # in which effects are printed: hundredths of a probability; or "change", of a real prediction
     details: bool = False  # whether contributions are listed instead of effects
+
+    def name_unknown(self, texts: Mapping[str, str]) -> RowExplanation:
+        """Return the explanation with other texts of conditions in the names of effects, such as of unseen levels."""
+        if not texts:
+            return self
+        named = [" & ".join(texts.get(part, part) for part in effect.name.split(" & ")) for effect in self.effects]
+        effects = tuple(replace(effect, name=name) for effect, name in zip(self.effects, named, strict=True))
+        return replace(self, effects=effects)
 
     def largest(self, count: int = LARGEST) -> tuple[Effect, ...]:
         """Return the effects of the ``count`` most influential sets of columns, and the sum of all others as the rest."""

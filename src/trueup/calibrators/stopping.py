@@ -608,7 +608,7 @@ def refuse_training_rows(table: Table, held: Table) -> None:
     if share - by_chance > max(COPIED_SHARE * (1 - by_chance), COPIED_ERRORS * noise):
         raise ArgumentError(
             f"{int(found.sum()):,} of {len(held):,} validation rows are training rows: features, score and outcome are equal",
-            hint="pass other rows to Validation, or leave stopping out: a cross-validation holds rows out by itself",
+            hint="name other rows, or none: a cross-validation holds rows out by itself",
             parameter="stopping",
         )
 
