@@ -19,7 +19,7 @@ import numpy as np
 from trueup._validate import check_choice, check_integer
 from trueup.calibrators.floors import EPS, OLD_FLOORS, TINY, Floors
 from trueup.calibrators.row_explanation import EffectSums, RowExplanation, explain_change, value_text
-from trueup.calibrators.stopping import task_loss
+from trueup.calibrators.stopping import EXPECTED, task_loss
 from trueup.data.columns import encoder, engine_of, find_similar_name, from_array
 from trueup.data.frame import read_like
 from trueup.data.values import LOGIT_HINT, LOGIT_SETTING, MAX_VALUE, SUM_TOLERANCE, to_probabilities
@@ -251,7 +251,9 @@ class Info:
                 f"  prediction  {', '.join(self.prediction) or 'none'}",
                 f"  features    {', '.join(names) or 'none'}",
                 f"  map         {self.map}",
-                f"  {self.evaluated_on}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}",
+                f"  {self.evaluated_on}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}"
+                if self.evaluated_on != EXPECTED
+                else "  fitted without outcomes: not evaluated",
                 *kept,
             ]
         )

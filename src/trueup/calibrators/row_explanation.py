@@ -169,18 +169,27 @@ class RowExplanation(Result):
     """The change of one prediction: what each feature added to it, and, in detail, each condition that the row meets.
 
     The ``effects`` on a prediction add up to ``after - before``. The ``contributions`` to it, every leaf, table cell or
-    patch, add up to ``change``, on the given ``scale``. Printed, or converted to a dict or frame, an explanation lists
+    patch, add up to ``link_change``, on the given ``scale``. Printed, or converted to a dict or frame, an explanation lists
     the five largest effects and the sum of the rest; with ``details`` it lists the contributions.
     """
 
     before: float | tuple[float, ...]  # the prediction; one per class
     after: float | tuple[float, ...]
     effects: tuple[Effect, ...]  # all of them, those of the most influential columns first; per class for several classes
-    change: float | tuple[float, ...]  # on the scale on which contributions add up
+    link_change: float | tuple[float, ...]  # on the ``scale`` on which contributions add up
     contributions: tuple[Contribution, ...]  # largest first; patches and rounds in their order
     scale: str = "logit"  # with 1e-6 and 1 - 1e-6 for exact 0 and 1; or "prediction"
     unit: str = "points"  # in which effects are printed: hundredths of a probability; or "change", of a real prediction
     details: bool = False  # whether contributions are listed instead of effects
+
+    derived = ("change",)
+
+    @property
+    def change(self) -> float | tuple[float, ...]:
+        """The change of the prediction, one per class, which the effects add up to: ``after - before``."""
+        if isinstance(self.before, tuple) and isinstance(self.after, tuple):
+            return tuple(after - before for before, after in zip(self.before, self.after, strict=True))
+        return self.after - self.before  # type: ignore[operator]
 
     def name_unknown(self, texts: Mapping[str, str]) -> RowExplanation:
         """Return the explanation with other texts of conditions in the names of effects, such as of unseen levels."""
@@ -219,10 +228,14 @@ class RowExplanation(Result):
         return frame_like({"condition" if self.details else "feature": np.array(names, object), **columns}, like)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON can represent: the largest effects and, with ``details``, all contributions."""
+        """Return plain values that JSON can represent: the largest effects; with ``details`` the contributions, too.
+
+        ``link_change`` and ``scale``, which are about contributions, are there with ``details`` only.
+        """
         plain = super().to_dict() | {"effects": [effect.to_dict() for effect in self.largest()]}
         if not self.details:
-            del plain["contributions"]
+            for name in ("contributions", "link_change", "scale"):
+                del plain[name]
         return plain
 
     def lines(self) -> list[tuple[str, str, str]]:
@@ -271,8 +284,8 @@ class RowExplanation(Result):
         assert not isinstance(self.before, tuple)
         text = f"{self.before:.6g} -> {self.after:.6g}"
         if self.details:
-            assert not isinstance(self.change, tuple)
-            return f"{text} (change of the {self.scale} {self.change:+.4f})"
+            assert not isinstance(self.link_change, tuple)
+            return f"{text} (change of the {self.scale} {self.link_change:+.4f})"
         if not self.effects:
             return text
         change = self.after - self.before
