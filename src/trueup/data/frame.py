@@ -51,6 +51,7 @@ from trueup.data.values import (
 from trueup.errors import (
     ArgumentError,
     ColumnError,
+    DataError,
     HardPredictionWarning,
     IdentifierWarning,
     OneClassWarning,
@@ -258,7 +259,8 @@ def read(
         except DataError as error:
             if source.by_position and prediction is None and len(source.keys) > 1 and resolved_task == "binary":
                 every = f"prediction=list(range({len(source.keys)}))"
-                error.hint = f"the prediction is column 0 of the array; for a column per class pass {every}"
+                hint = f"the prediction is column 0 of the array; for a column per class pass {every}"
+                raise DataError(error.message, hint) from None
             raise
     scores = to_probabilities(scores, labels, resolved_task, position, logits=logits)
     w = check_weight(w_raw, w_name, position)
