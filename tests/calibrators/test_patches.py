@@ -469,7 +469,7 @@ def test_contributions_of_a_row_add_up(make, own):
     for at in range(150):
         found = fix.explain({name: data[name][at] for name in data})
         assert found.after == after[at]
-        assert sum(part.change for part in found.contributions) == pytest.approx(found.change, abs=1e-9)
+        assert sum(part.change for part in found.contributions) == pytest.approx(found.link_change, abs=1e-9)
         moved = logit(after[at]) - logit(data["p"][at]) if found.scale == "logit" else after[at] - data["p"][at]
         assert found.link_change == pytest.approx(moved, abs=1e-6)
         kept += any(part.condition == "clipping to 0 and 1" for part in found.contributions)

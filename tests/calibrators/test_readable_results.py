@@ -13,7 +13,7 @@ def loans():
 
 
 def test_an_explanation_states_which_share_of_the_changes_it_explains(loans):
-    found = tu.Logistic("prediction", ["region"]).fit(loans, loans["outcome"]).explain()
+    found = tu.Logistic("prediction", ["region"], stopping=None).fit(loans, loans["outcome"]).explain()
     text = f"the {len(found.corrections)} largest corrections explain {100 * found.explained_share:.0f}% of the squared changes"
     assert found.coverage() == text
     assert text in repr(found)
@@ -49,3 +49,46 @@ def test_a_saving_is_printed_as_one():
     assert repr(saved).startswith("<ExpectedSaving 0.8 of 3 rows")
     assert all(repr(own).startswith("<ExpectedSaving") for own in saved.by_segment.values())
     assert repr(tu.decisions.expected_cost([0.1], {"fn": 5, "fp": 1}, 0.2)).startswith("<ExpectedCost")
+
+
+@pytest.mark.parametrize("score", [lambda y, p: 0.0, lambda y, p, *, weight: 0.0, lambda y, p, weight, more: 0.0])
+def test_a_score_must_take_outcomes_scores_and_weights(score):
+    with pytest.raises(ArgumentError, match=r"def score\(y, p, weight\)"):
+        tu.CrossValidation(5, score=score)
+    assert tu.CrossValidation(5, score=tu.metrics.ece).score is tu.metrics.ece
+
+
+def test_the_reason_counts_the_rounds_that_were_tried_in_vain():
+    more = tu.simulate.lending(20_000, seed=0)
+    rule = tu.Holdout(0.3, patience=2)
+    history = tu.MCGrad("prediction", ["region"], stopping=rule, depth=2).fit(more, more["outcome"]).history_
+    assert history.chosen
+    tried = len(history.rounds) - 1 - history.chosen
+    assert tried > 1
+    assert f"the next {tried} rounds did not lower it" in history.reason
+
+
+def test_the_figure_marks_the_chosen_round_at_its_number_of_trees(loans):
+    fix = tu.MCGrad("prediction", ["region", "age"], depth=2).fit(loans, loans["outcome"])
+    ax = tu.figures.draw_history(fix)
+    history = fix.history_
+    assert history.chosen
+    mark = next(line for line in ax.get_lines() if str(line.get_label()).startswith("chosen"))
+    assert list(mark.get_xdata()) == [sum(own.trees for own in history.rounds[: history.chosen + 1])]
+    plain = tu.MCGrad("prediction", ["region"], stopping=None, trees=5).fit(loans, loans["outcome"])
+    labels = [line.get_label() for line in tu.figures.draw_history(plain).get_lines()]
+    assert labels.count("training rows") == 1
+
+
+def test_of_many_classes_the_others_are_one_column_and_rows_add_up_to_zero():
+    random = np.random.default_rng(0)
+    P = random.dirichlet(np.ones(5), 800)
+    group = random.integers(0, 2, 800)
+    y = np.where((group == 1) & (random.random(800) < 0.5), 4, [random.choice(5, p=p) for p in P])
+    data = {f"p{c}": P[:, c] for c in range(5)} | {"g": group.astype(str)}
+    fix = tu.MCGrad([f"p{c}" for c in range(5)], ["g"], stopping=None, trees=5).fit(data, y)
+    headings, lines = fix.explain({name: column[0] for name, column in data.items()}).table()
+    assert headings[-1] == "2 other classes (points)"
+    assert len(headings) == 5
+    for _, *changes in lines:
+        assert sum(map(float, changes)) == pytest.approx(0, abs=0.03)

@@ -175,8 +175,13 @@ class History:
             lines.append(f"  {self.stopped}")
         if self.capacities:
             named = [f"{one.name} {one.loss:.6f}{' (chosen)' * one.chosen}" for one in self.capacities]
-            lines.append(f"  compared on some folds: {', '.join(named)}")
+            lines.append(f"  {self._capacity_measure} compared on some folds: {', '.join(named)}")
         return "\n".join(lines)
+
+    @property
+    def _capacity_measure(self) -> str:
+        """Return the measure of the capacities, which is the loss whatever the score of the stopping rule."""
+        return self.measure if self.measure in ("log loss", "squared error") else "loss"
 
     def _repr_html_(self) -> str:
         if not self.is_evaluated:

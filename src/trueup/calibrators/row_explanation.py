@@ -252,7 +252,8 @@ class RowExplanation(Result):
     def table(self, count: int = LARGEST) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return the largest effects as texts: headings, and a row per set of columns with its change per class.
 
-        Of several classes the three are shown whose predictions changed most, with a row of their whole changes.
+        Of several classes the three are shown whose predictions changed most, and the sum over all others, so that every row
+        adds up to 0 if scores are probabilities; the last row has the whole changes.
         """
         effects = self.largest(count)
         changes = {effect.output: 0.0 for effect in effects}
@@ -265,6 +266,11 @@ class RowExplanation(Result):
             by_name["all together"] = changes
         shown = sorted(changes, key=lambda output: -abs(changes[output]))[:MAX_CLASSES]
         shown = [output for output in changes if output in shown]  # in the order of the schema
+        if others := [output for output in changes if output not in shown]:
+            rest = f"{len(others):,} other class{'' if len(others) == 1 else 'es'}"
+            for own in by_name.values():
+                own[rest] = math.fsum(own.get(output, 0.0) for output in others)
+            shown.append(rest)
         write = change_format([own[output] for own in by_name.values() for output in shown], self.unit)
         rows = [(name, *(write(own[output]) for output in shown)) for name, own in by_name.items()]
         if not several:

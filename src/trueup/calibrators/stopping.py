@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from dataclasses import dataclass, replace
@@ -273,6 +274,18 @@ def check_score(score: Any) -> None:
             hint="write it as score=tu.metrics.brier, or def score(y, p, weight): ..., lower is better",
             parameter="score",
         )
+    if score is None:
+        return
+    try:
+        inspect.signature(score).bind(None, None, None)
+    except TypeError as error:
+        raise ArgumentError(
+            f"score must take outcomes, scores and weights; {getattr(score, '__name__', 'it')}(y, p, weight) fails: {error}",
+            hint="write it as def score(y, p, weight): ..., or lambda y, p, weight: ..., lower is better",
+            parameter="score",
+        ) from None
+    except ValueError:  # a compiled function without a signature
+        return
 
 
 def evaluation_rows(stopping: Stopping) -> str:
