@@ -311,8 +311,8 @@ validate = PatchSearch._validate
 def test_given_validation_rows_decide():
     data, other = (population(5000, seed, levels=(4,), shifts=SHIFTS[:1]) for seed in (7, 8))
     calibrated = (np.random.default_rng(1).random(5000) < other["prediction"]).astype(int)
-    for given, outcome, kept in ((other, other["outcome"], True), (other, calibrated, False)):
-        rule = tu.Validation({"prediction": given["prediction"], "c0": given["c0"]}, outcome)
+    for outcome, kept in ((other["outcome"], True), (calibrated, False)):
+        rule = tu.Validation({"prediction": other["prediction"], "c0": other["c0"]}, outcome)
         fix = tu.Multiaccuracy("prediction", ["c0"], stopping=rule).fit(data, data["outcome"])
         assert (fix.history_.chosen > 0) is kept
         assert fix.history_.evaluated_on == "given rows"

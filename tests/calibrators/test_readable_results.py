@@ -1,5 +1,7 @@
 """What results print: coverage of explanations, corrections without outcomes, savings, and own scores."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,7 @@ def test_corrections_of_the_score_alone_are_disjoint_and_named_by_their_scores(l
         found = fix.fit(loans, loans["outcome"]).explain().corrections
         assert len({one.segment for one in found}) == len(found) > 1
         ordered = sorted(found, key=lambda one: one.low)
-        assert all(one.high < other.low for one, other in zip(ordered, ordered[1:], strict=False))
+        assert all(one.high < other.low for one, other in itertools.pairwise(ordered))
         assert ordered[0].segment == f"scores {ordered[0].low:.4g} to {ordered[0].high:.4g}"
 
 

@@ -33,7 +33,9 @@ def test_other_columns_of_the_frame_are_known_keys_of_a_row_without_a_feature(mo
     assert model.explain(more).after == model.predict_one(row)
 
 
-@pytest.mark.parametrize(("key", "hint"), [("ocupation", "did you mean 'occupation'?"), ("educated", "leave such keys out")])
+@pytest.mark.parametrize(
+    ("key", "hint"), [("ocupation", "did you mean 'occupation'?"), ("educated", "leave such keys out")]
+)
 def test_a_misspelled_key_names_a_close_column_only(model, key, hint):
     with pytest.raises(ColumnError, match="not a column of the model") as error:
         model.predict_one({"p": 0.3, "age": 30.0, key: "clerk"})

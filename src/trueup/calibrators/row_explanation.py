@@ -252,8 +252,8 @@ class RowExplanation(Result):
     def table(self, count: int = LARGEST) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return the largest effects as texts: headings, and a row per set of columns with its change per class.
 
-        Of several classes the three are shown whose predictions changed most, and the sum over all others, so that every row
-        adds up to 0 if scores are probabilities; the last row has the whole changes.
+        Of several classes the three are shown whose predictions changed most, and the sum over all others, so that changes
+        of probabilities in a row add up to 0; the last row has the whole changes.
         """
         effects = self.largest(count)
         changes = {effect.output: 0.0 for effect in effects}

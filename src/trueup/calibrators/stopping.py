@@ -280,7 +280,7 @@ def check_score(score: Any) -> None:
         inspect.signature(score).bind(None, None, None)
     except TypeError as error:
         raise ArgumentError(
-            f"score must take outcomes, scores and weights; {getattr(score, '__name__', 'it')}(y, p, weight) fails: {error}",
+            f"score must take outcomes, scores and weights, as score(y, p, weight): {error}",
             hint="write it as def score(y, p, weight): ..., or lambda y, p, weight: ..., lower is better",
             parameter="score",
         ) from None
@@ -620,7 +620,7 @@ def refuse_training_rows(table: Table, held: Table) -> None:
     noise = math.sqrt(smoothed * (1 - smoothed) * (1 / sizes[0] + 1 / sizes[1]))
     if share - by_chance > max(COPIED_SHARE * (1 - by_chance), COPIED_ERRORS * noise):
         raise ArgumentError(
-            f"{int(found.sum()):,} of {len(held):,} validation rows are training rows: features, score and outcome are equal",
+            f"{int(found.sum()):,} of {len(held):,} validation rows are training rows: all their values are equal",
             hint="name other rows, or none: a cross-validation holds rows out by itself",
             parameter="stopping",
         )

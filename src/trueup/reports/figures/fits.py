@@ -21,8 +21,8 @@ def draw_history(fit: Any, ax: Axes | None = None, *, title: str = "") -> Axes:
     """Draw the learning curve of a fit: held-out and training loss after each round, with the chosen round marked.
 
     Rounds of trees are placed at their number of trees in `history_`; the thin line between them is the held-out loss after
-    each tree, as far as the search went: models that are averaged bear more trees than are best for one. A loaded model does not have that line, and its
-    rounds are placed by their number, as those without trees are.
+    each tree, as far as the search went: models that are averaged bear more trees than are best for one. A loaded model
+    does not have that line, and its rounds are placed by their number, as those without trees are.
 
     Parameters
     ----------
