@@ -338,9 +338,10 @@ def expected_saving(
     0.8
     """
     if is_matrix(p) or differ_by_row(costs) or is_row_rule(rule) or is_row_rule(baseline):
-        return _cost_by_row(
+        by_row = _cost_by_row(
             p, costs, (rule, baseline), labelled, level=level, target=target, weight=weight, segments=segments, tuned=tuned
         )
+        return ExpectedSaving.of(by_row)
     known = as_actions(costs)
     new, old = as_rule(rule, known), as_rule(baseline, known)
     # The rule whose cost is that of the baseline minus that of the rule.
