@@ -120,8 +120,8 @@ def test_the_contributions_of_a_row_are_the_terms_of_its_logit(data):
     row = {"p": 0.3, "country": "BR", "age": None, "day": np.datetime64("2024-03-05")}
     explained = fix.explain(row)
     after, before = (float(special.logit(value)) for value in (fix.predict_one(row), 0.3))
-    assert explained.change == pytest.approx(after - before, abs=1e-9)
-    assert sum(term.change for term in explained.contributions) == pytest.approx(explained.change, abs=1e-12)
+    assert explained.link_change == pytest.approx(after - before, abs=1e-9)
+    assert sum(term.change for term in explained.contributions) == pytest.approx(explained.link_change, abs=1e-12)
     names = {term.condition for term in explained.contributions}
     assert {"country=BR", "age is missing", "day=2024-03-05", "intercept"} < names
 

@@ -115,7 +115,7 @@ def test_probabilities_of_0_that_were_not_certain_are_raised_before_the_logit(tm
         row = {name: column[at] for name, column in data.items()}
         explained = fix.explain(row)
         assert explained.after == fix.predict_one(row) == pytest.approx(after[at], rel=1e-12)
-        assert sum(part.change for part in explained.contributions) == pytest.approx(explained.change, abs=1e-12)
+        assert sum(part.change for part in explained.contributions) == pytest.approx(explained.link_change, abs=1e-12)
         named = [part.condition for part in explained.contributions if "from 0 and 1" in part.condition]
         assert named == (["probabilities are at least 0.01 from 0 and 1"] if row["p"] == 0 else [])
 

@@ -508,7 +508,7 @@ def test_contributions_add_up_to_the_change_of_a_row(method, task):
         {name: end[name] for name in names} for end in ends
     ]:
         found = fix.explain(row)
-        change = np.atleast_1d(found.change)
+        change = np.atleast_1d(found.link_change)
         labels = CLASSES if task == "multiclass" else [""]
         for at, label in enumerate(labels):
             assert sum(part.change for part in found.contributions if part.output == label) == pytest.approx(

@@ -168,7 +168,7 @@ def explained(count=8, **changes):
     effects = tuple(Effect(f"x{i}={i}", (f"x{i}",), 0.01 * (count - i) * (-1) ** i) for i in range(count))
     after = 0.2 + sum(effect.change for effect in effects)
     return RowExplanation(
-        **{"before": 0.2, "after": after, "effects": effects, "change": 0.1, "contributions": ()} | changes
+        **{"before": 0.2, "after": after, "effects": effects, "link_change": 0.1, "contributions": ()} | changes
     )
 
 
@@ -232,7 +232,7 @@ def test_effects_of_a_linear_correction_are_its_terms():
     fix = tu.Logistic("p", ["age", "country"]).fit(data, data["y"])
     found = fix.explain({"p": 0.3, "age": 40.0, "country": "BR"})
     linear, (values, _) = fix.model_.map, fix.model_._encode({"p": 0.3, "age": 40.0, "country": "BR"})
-    scale = (found.after - 0.3) / found.change
+    scale = (found.after - 0.3) / found.link_change
     by_column = {effect.features: effect.change for effect in found.effects}
     for index, feature in enumerate(fix.model_.schema.features):
         assert by_column[(feature.name,)] == pytest.approx(linear.effect(index, values[index]) * scale, rel=1e-9)

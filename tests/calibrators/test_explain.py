@@ -210,16 +210,16 @@ def test_contributions_add_up_to_the_change(fitted):
         after = fix.predict_one(row)
         if task == "multiclass":
             assert found.after == tuple(after.tolist())
-            raw = np.log(np.maximum(found.before, 1e-6)) + found.change
+            raw = np.log(np.maximum(found.before, 1e-6)) + found.link_change
             np.testing.assert_allclose(np.exp(raw) / np.exp(raw).sum(), after, atol=1e-12)
             sums = [sum(part.change for part in found.contributions if part.output == name) for name in CLASSES]
-            np.testing.assert_allclose(sums, found.change, atol=1e-12)
+            np.testing.assert_allclose(sums, found.link_change, atol=1e-12)
             continue
         assert (found.before, found.after) == (row["p"], after)
         scale = 1.0 if task == "binary" else max(1.0, abs(after))
         change = logit(after) - logit(row["p"]) if task == "binary" else after - row["p"]
-        assert sum(part.change for part in found.contributions) == pytest.approx(found.change, abs=1e-12 * scale)
-        assert found.change == pytest.approx(change, abs=1e-12 * scale)
+        assert sum(part.change for part in found.contributions) == pytest.approx(found.link_change, abs=1e-12 * scale)
+        assert found.link_change == pytest.approx(change, abs=1e-12 * scale)
         assert sum(part.condition == RESCALING for part in found.contributions) == 1
         sizes = [abs(part.change) for part in found.contributions]
         assert sizes == sorted(sizes, reverse=True)
@@ -287,9 +287,9 @@ def test_extreme_scores_and_unseen_levels_are_explained():
     for p in (0.0, 1.0, 1e-9):
         row = {"p": p, "country": "XX", "age": None, "day": dt.date(2030, 1, 1)}
         found = fix.explain(row)
-        assert sum(part.change for part in found.contributions) == pytest.approx(found.change, abs=1e-12)
+        assert sum(part.change for part in found.contributions) == pytest.approx(found.link_change, abs=1e-12)
         start = np.log(p) - np.log1p(-p) if 0 < p < 1 else logit(p)  # 1e-6 stands for exact zeros only
-        assert found.after == pytest.approx(1 / (1 + np.exp(-start - found.change)), rel=1e-9, abs=1e-15)
+        assert found.after == pytest.approx(1 / (1 + np.exp(-start - found.link_change)), rel=1e-9, abs=1e-15)
         assert "country=XX" not in repr(found) + repr(fix.explain(row, details=True))
     with pytest.raises(ArgumentError, match="explain takes one row as a mapping"):
         fix.explain(data["p"])

@@ -198,7 +198,7 @@ def test_explanation_has_pooled_and_group_contributions():
     fix = tu.Grouped(tu.Isotonic(), by="g", prediction="p", shrinkage=10).fit(data, y)
     found = fix.explain({"p": 0.4, "g": "g2"})
     assert sorted(part.condition.split(" (")[0] for part in found.contributions) == ["all rows", "g=g2"]
-    assert sum(part.change for part in found.contributions) == pytest.approx(found.change)
+    assert sum(part.change for part in found.contributions) == pytest.approx(found.link_change)
     small = tu.Grouped(tu.Isotonic(), by="g", prediction="p", min_rows=10_000).fit(data, y)
     assert [part.condition for part in small.explain({"p": 0.4, "g": "g2"}).contributions] == ["all rows"]
     assert small.model_.map.describe().startswith("a pooled curve and 0 group curves")

@@ -470,7 +470,7 @@ def test_the_contributions_of_a_row_add_up_and_their_conditions_hold(own):
         row = {name: column[at] for name, column in data.items()}
         explanation = fix.explain(row)
         assert (explanation.before, explanation.after) == (data["p"][at], fix.predict_one(row))
-        assert sum(part.change for part in explanation.contributions) == pytest.approx(explanation.change, abs=1e-12)
+        assert sum(part.change for part in explanation.contributions) == pytest.approx(explanation.link_change, abs=1e-12)
         for condition in (part.condition for part in explanation.contributions if "country=" in part.condition):
             assert f"country={row['country']}" in condition
 

@@ -610,7 +610,7 @@ def test_contributions_add_up(own):
         row = {name: column[i] for name, column in data.items()}
         explanation = fix.explain(row)
         assert explanation.after == fix.predict_one(row)
-        assert sum(part.change for part in explanation.contributions) == pytest.approx(explanation.change)
+        assert sum(part.change for part in explanation.contributions) == pytest.approx(explanation.link_change)
         assert " rows in " in explanation.contributions[0].condition
 
 
@@ -682,7 +682,7 @@ def test_multiclass_contributions_add_up_per_class():
     explanation = fix.explain({name: column[3] for name, column in data.items()})
     for c, name in enumerate(CLASSES):
         assert sum(part.change for part in explanation.contributions if part.output == name) == pytest.approx(
-            explanation.change[c]
+            explanation.link_change[c]
         )
     assert any(" rows in confidence " in part.condition for part in explanation.contributions)
 
@@ -705,7 +705,7 @@ def test_explanations_of_ten_classes_are_short():
         assert {part.output for part in explanation.contributions[3:]} == set("ABCDEFGHIJ") - {predicted}
         for c, name in enumerate("ABCDEFGHIJ"):
             assert sum(part.change for part in explanation.contributions if part.output == name) == pytest.approx(
-                explanation.change[c]
+                explanation.link_change[c]
             )
         lines = repr(explanation).splitlines()
         assert len(lines) == 5

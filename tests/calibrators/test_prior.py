@@ -43,7 +43,7 @@ def test_down_sampling_is_undone_by_bayes_formula():
         expected = p * beta / (p * beta + (1 - p) * alpha)
         np.testing.assert_allclose(fix.predict(p), expected, rtol=1e-12, atol=0)
         assert fix.offset_ == pytest.approx(np.log(beta / alpha), abs=1e-14)
-        assert fix.explain({"x0": 0.3}).change == fix.offset_
+        assert fix.explain({"x0": 0.3}).link_change == fix.offset_
     # A model of the sampled rows, corrected, is calibrated on all rows: 10 of 100 positives, 50 of 1,000 negatives kept.
     kept = tu.PriorCorrection(sampling={"positive": 0.1, "negative": 0.05}).fit(np.array([10 / 60]))
     assert kept.predict(np.array([10 / 60])) == pytest.approx(100 / 1100, rel=1e-14)

@@ -53,18 +53,20 @@ def test_the_contributions_of_a_row_add_up(workdir, capsys):
     assert sum(parts) == pytest.approx(change, abs=0.03)
     assert "missing:" not in out
     _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--top", "3", "--details")
-    assert out.startswith(f"0.2 -> {explanation.after:.6g} (change of the logit {explanation.change:+.4f})\n")
+    assert out.startswith(f"0.2 -> {explanation.after:.6g} (change of the logit {explanation.link_change:+.4f})\n")
     parts = [float(item) for item in re.findall(r"  ([+-]\d\.\d{4})$", out, re.MULTILINE)]
     assert len(parts) == 4
-    assert sum(parts) == pytest.approx(explanation.change, abs=3e-4)
+    assert sum(parts) == pytest.approx(explanation.link_change, abs=3e-4)
     _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--json", "-")
     output = json.loads(out)
     assert output["row"] == ROW
+    assert output["change"] == output["after"] - output["before"]
+    assert "link_change" not in output
     assert sum(item["change"] for item in output["effects"]) == pytest.approx(output["after"] - 0.2, abs=1e-15)
     _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--details", "--json", "-")
     details = json.loads(out)
     assert details["effects"] == output["effects"]
-    assert sum(item["change"] for item in details["contributions"]) == pytest.approx(output["change"], abs=1e-12)
+    assert sum(item["change"] for item in details["contributions"]) == pytest.approx(details["link_change"], abs=1e-12)
 
 
 def test_text_values_are_converted_and_unused_columns_listed(workdir, capsys):

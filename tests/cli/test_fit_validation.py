@@ -118,6 +118,10 @@ def test_copies_of_training_rows_are_rejected_as_validation_rows(halves, capsys)
     assert call(capsys, *query, "--validation", "first.csv", "-o", "m.trueup")[0] == 2
     halves[1000:3000].write_csv("mixed.csv")
     code, _, err = call(capsys, *FIT, "--validation", "mixed.csv", "-o", "m.trueup")
+    assert code == 2
+    assert "1,500 of 2,000 validation rows are training rows" in err
+    halves[1000:3000].with_columns(y=1 - pl.col("y")).write_csv("mixed.csv")
+    code, _, err = call(capsys, *FIT, "--validation", "mixed.csv", "-o", "m.trueup")
     assert code == 0
     assert "1,500 of 2,000 rows have the score of a training row" in err
 

@@ -144,8 +144,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Set the fitted attributes from ``result``; ``table`` has the ``rows`` training rows, or a sample of them."""
         today = dt.datetime.now(dt.UTC).date().isoformat()
         parameters = self._json_parameters()
-        if table.sampling is not None:
-            parameters["fit"] = {"sampling": table.sampling._asdict()}
+        fit: dict[str, Any] = {} if table.sampling is None else {"sampling": table.sampling._asdict()}
+        fit |= {"unused": list(table.unused)} if table.unused else {}
+        parameters |= {"fit": fit} if fit else {}
         about = FitRecord(type(self).__name__, parameters, rows, today, version("trueup"))
         fitted, after = result.map, result.after
         if after is None and fitted.changes:
@@ -327,6 +328,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             return table, stopping.split_rows(table, self.stopping, int(self.random_state))
         given = self.stopping
         held = self._read_labelled(given.data, given.outcome, given.sample_weight, table.schema, given.cluster)
+        stopping.refuse_training_rows(table, held)
         stopping.warn_if_trained_on(table, held, task_loss(table.schema.task))
         return stopping.append_rows(table, held), stopping.hold_out_last(len(table), len(held))
 

@@ -122,6 +122,12 @@ class Explanation:
             f"({self.rows:,} rows)"
         )
 
+    def coverage(self) -> str:
+        """Return how much of all changes the listed corrections explain, as a sentence; empty if there are none."""
+        count = len(self.corrections)
+        largest = "the largest correction explains" if count == 1 else f"the {count} largest corrections explain"
+        return f"{largest} {100 * self.explained_share:.0f}% of the squared changes" if count else ""
+
     def blocks(self, count: int = MAX_CORRECTIONS) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
         """Return the ``count`` largest corrections as tables: title, headings and rows; those raised first, then lowered.
 
@@ -151,6 +157,7 @@ class Explanation:
         lines = [f"Explanation: {self.headline()}"]
         if self.note:
             lines.append(f"  {self.note}")
+        lines += [f"  {self.coverage()}"] if self.corrections else []
         blocks = self.blocks()
         # All tables share the widths of their columns.
         tables = [(shorten(name, MAX_SEGMENT_WIDTH), *cells) for _, _, rows in blocks for name, *cells in rows]
@@ -163,6 +170,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         title = f"Explanation: {self.headline()}"
         title += f"; {self.note}" if self.note else ""
+        title += f"; {self.coverage()}" if self.corrections else ""
         blocks = self.blocks()
         if not blocks:
             return html_table(title, ("segment",), [])
@@ -259,6 +267,7 @@ class _MatchingPursuit:
 
     def __init__(self, table: Table, sets: list[tuple[int, ...]], seed: int) -> None:
         self.sets, self.size, self.weight = sets, len(table), table.weight
+        self.score_alone = len(sets) == 1  # then fifths of the scores are listed, not all of them beside their fifths
         used = sorted({feature for features in sets for feature in features})
         self.columns = {feature: _pool_rare_levels(table, table.schema.features[feature]) for feature in used}
         self.rows = np.arange(self.size)
@@ -291,6 +300,8 @@ class _MatchingPursuit:
         for _ in range(MAX_CORRECTIONS):
             which, key, gain, highest = 0, 0, 0.0, 0.0
             for number, own in enumerate(keys):
+                if self.score_alone and number == 1:
+                    continue
                 sums = np.bincount(own, self.w * residual)
                 gains = np.where(enough[number], sums**2 / weights[number], 0.0)
                 best = int(np.argmax(gains))
@@ -319,8 +330,11 @@ class _MatchingPursuit:
         labels = [self.columns[feature].labels for feature in features]
         codes = np.unravel_index(code, [len(own) for own in labels]) if labels else ()
         conditions = [own[level] for own, level in zip(labels, codes, strict=True)]
-        segment = " & ".join([label, *conditions] if label else conditions) or "all rows"
         rows = np.flatnonzero(inside)
+        segment = " & ".join([label, *conditions] if label else conditions)
+        if not segment:
+            low, high = float(scores[0][rows].min()), float(scores[0][rows].max())
+            segment = "all rows" if band == BANDS else f"scores {low:.4g} to {high:.4g}"
         w = np.ones(len(rows)) if self.weight is None else self.weight[rows]
         total = self.size if self.weight is None else float(self.weight.sum())
         mass, p = float(w.sum()), scores[0][rows]

@@ -109,6 +109,11 @@ class History:
         return self.rounds[self.chosen].loss
 
     @property
+    def is_evaluated(self) -> bool:
+        """Return whether there were outcomes to evaluate on; if not, the losses assume that corrected scores are right."""
+        return self.evaluated_on != EXPECTED
+
+    @property
     def is_cross_fit(self) -> bool:
         """Return whether held-out scores are those of models of other folds: their errors cancel within groups."""
         return self.chosen > 0 and self.evaluated_on == CROSS_VALIDATION
@@ -148,6 +153,8 @@ class History:
         return frame_like(columns, like)
 
     def __repr__(self) -> str:
+        if not self.is_evaluated:
+            return f"History: {self.reason}"
         trees, theta = any(r.trees for r in self.rounds), any(r.theta != 1 for r in self.rounds)
         trained = any(r.training_loss is not None for r in self.rounds)
         head = (
@@ -168,10 +175,17 @@ class History:
             lines.append(f"  {self.stopped}")
         if self.capacities:
             named = [f"{one.name} {one.loss:.6f}{' (chosen)' * one.chosen}" for one in self.capacities]
-            lines.append(f"  compared on some folds: {', '.join(named)}")
+            lines.append(f"  {self._capacity_measure} compared on some folds: {', '.join(named)}")
         return "\n".join(lines)
 
+    @property
+    def _capacity_measure(self) -> str:
+        """Return the measure of the capacities, which is the loss whatever the score of the stopping rule."""
+        return self.measure if self.measure in ("log loss", "squared error") else "loss"
+
     def _repr_html_(self) -> str:
+        if not self.is_evaluated:
+            return html_table(f"History: {self.reason}", (), [])
         trees = any(r.trees for r in self.rounds)
         trained = any(r.training_loss is not None for r in self.rounds)
         heads: tuple[str, ...] = (

@@ -18,9 +18,9 @@ import numpy as np
 
 from trueup._validate import check_choice, check_integer
 from trueup.calibrators.floors import EPS, OLD_FLOORS, TINY, Floors
-from trueup.calibrators.row_explanation import EffectSums, RowExplanation, explain_change
-from trueup.calibrators.stopping import task_loss
-from trueup.data.columns import encoder, engine_of, find_similar_name
+from trueup.calibrators.row_explanation import EffectSums, RowExplanation, explain_change, value_text
+from trueup.calibrators.stopping import EXPECTED, task_loss
+from trueup.data.columns import encoder, engine_of, find_similar_name, from_array
 from trueup.data.frame import read_like
 from trueup.data.values import LOGIT_HINT, LOGIT_SETTING, MAX_VALUE, SUM_TOLERANCE, to_probabilities
 from trueup.errors import ArgumentError, ColumnError, DataError, InvalidScoreWarning
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 OnError = Literal["raise", "nan"]
 
 CHANGE_TOLERANCE = 1e-6  # relative difference of two mean changes of the same rows: scores may have been rounded
+MISSPELLED = 0.65  # similarity of a key of a row to the column that it may be meant to name
 SHOWN_FEATURES = 12  # in the repr of a model
 
 
@@ -250,7 +251,9 @@ class Info:
                 f"  prediction  {', '.join(self.prediction) or 'none'}",
                 f"  features    {', '.join(names) or 'none'}",
                 f"  map         {self.map}",
-                f"  {self.evaluated_on}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}",
+                f"  {self.evaluated_on}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}"
+                if self.evaluated_on != EXPECTED
+                else "  fitted without outcomes: not evaluated",
                 *kept,
             ]
         )
@@ -445,9 +448,27 @@ class Model:
         if not isinstance(row, Mapping):
             raise ArgumentError(
                 f"explain takes one row as a mapping of names to values; got {type(row).__name__}",
-                hint="write it as explain({'p': 0.2, 'country': 'BR'})",
+                hint=f"write it as explain({self._example()})",
             )
-        return replace(self.map.explain_one(self.schema, *self._encode(row)), details=bool(details))
+        values, prediction = self._encode(row)
+        explained = self.map.explain_one(self.schema, values, prediction).name_unknown(self._unknown_levels(row, values))
+        return replace(explained, details=bool(details))
+
+    def _unknown_levels(self, row: Mapping[str, Any], values: Sequence[float]) -> dict[str, str]:
+        """Return the text of each unseen level in a row, "region is unknown: Mars", by that of a missing one."""
+        return {
+            value_text(feature, value): f"{feature.name} is unknown: {row[feature.name]}"
+            for feature, value in zip(self.schema.features, values, strict=True)
+            if feature.kind == "categorical" and value < 0 and row.get(feature.name) is not None
+            and not from_array([row[feature.name]], feature.name).missing()[0]
+        }  # fmt: skip
+
+    def _example(self) -> str:
+        """Return a row with the names of the first columns of the model, as text."""
+        names = [repr(name) for name in self._inputs]
+        values = ["0.2"] * len(self.schema.prediction) + ["..."] * len(self.schema.features)
+        shown = ", ".join(f"{name}: {value}" for name, value in list(zip(names, values, strict=True))[:3])
+        return f"{{{shown}{', ...' if len(names) > 3 else ''}}}"
 
     def rename(self, names: Mapping[str, str]) -> Model:
         """Return a model that reads columns of other names, for frames whose columns have other names than in the fit.
@@ -537,7 +558,7 @@ class Model:
         except AttributeError:
             raise ArgumentError(
                 f"predict_one takes a mapping of names to values; got {type(row).__name__}",
-                hint="write it as predict_one({'p': 0.2, 'country': 'BR'}); predict takes frames",
+                hint=f"write it as predict_one({self._example()}); predict takes frames and arrays",
             ) from None
         if not all(map(row.__contains__, self._inputs)):
             self._check_keys(row)
@@ -551,12 +572,16 @@ class Model:
 
     def _check_keys(self, row: Mapping[str, Any]) -> None:
         """Raise if a row that lacks a column of the model has a key that is not a column of the fit."""
+        parameters = self.about.parameters
+        fit, excluded = parameters.get("fit"), parameters.get("exclude")
         known = {*self._inputs, self.schema.outcome, self.schema.weight}
+        known.update(fit.get("unused", ()) if isinstance(fit, dict) else ())
+        known.update(excluded if isinstance(excluded, list) else [excluded])
         unknown = [key for key in row.keys() if key not in known]  # noqa: SIM118  (pandas iterates over the values)
         if not unknown:
             return
         absent = [name for name in self._inputs if name not in row]
-        suggested = ((key, find_similar_name(str(key), absent)) for key in unknown)
+        suggested = ((key, find_similar_name(str(key), absent, MISSPELLED)) for key in unknown)
         key, similar = next(((key, name) for key, name in suggested if name is not None), (unknown[0], None))
         listed = ", ".join(absent[:SHOWN_FEATURES]) + (", ..." if len(absent) > SHOWN_FEATURES else "")
         raise ColumnError(

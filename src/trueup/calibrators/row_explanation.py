@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from trueup.kernels.trees import Forest, expit
 from trueup.metrics.result import Result, html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trueup._types import FloatArray
     from trueup.data.table import Feature, Schema
@@ -169,18 +169,35 @@ class RowExplanation(Result):
     """The change of one prediction: what each feature added to it, and, in detail, each condition that the row meets.
 
     The ``effects`` on a prediction add up to ``after - before``. The ``contributions`` to it, every leaf, table cell or
-    patch, add up to ``change``, on the given ``scale``. Printed, or converted to a dict or frame, an explanation lists
+    patch, add up to ``link_change``, on the given ``scale``. Printed, or converted to a dict or frame, an explanation lists
     the five largest effects and the sum of the rest; with ``details`` it lists the contributions.
     """
 
     before: float | tuple[float, ...]  # the prediction; one per class
     after: float | tuple[float, ...]
     effects: tuple[Effect, ...]  # all of them, those of the most influential columns first; per class for several classes
-    change: float | tuple[float, ...]  # on the scale on which contributions add up
+    link_change: float | tuple[float, ...]  # on the ``scale`` on which contributions add up
     contributions: tuple[Contribution, ...]  # largest first; patches and rounds in their order
     scale: str = "logit"  # with 1e-6 and 1 - 1e-6 for exact 0 and 1; or "prediction"
     unit: str = "points"  # in which effects are printed: hundredths of a probability; or "change", of a real prediction
     details: bool = False  # whether contributions are listed instead of effects
+
+    derived = ("change",)
+
+    @property
+    def change(self) -> float | tuple[float, ...]:
+        """The change of the prediction, one per class, which the effects add up to: ``after - before``."""
+        if isinstance(self.before, tuple) and isinstance(self.after, tuple):
+            return tuple(after - before for before, after in zip(self.before, self.after, strict=True))
+        return self.after - self.before  # type: ignore[operator]
+
+    def name_unknown(self, texts: Mapping[str, str]) -> RowExplanation:
+        """Return the explanation with other texts of conditions in the names of effects, such as of unseen levels."""
+        if not texts:
+            return self
+        named = [" & ".join(texts.get(part, part) for part in effect.name.split(" & ")) for effect in self.effects]
+        effects = tuple(replace(effect, name=name) for effect, name in zip(self.effects, named, strict=True))
+        return replace(self, effects=effects)
 
     def largest(self, count: int = LARGEST) -> tuple[Effect, ...]:
         """Return the effects of the ``count`` most influential sets of columns, and the sum of all others as the rest."""
@@ -211,10 +228,14 @@ class RowExplanation(Result):
         return frame_like({"condition" if self.details else "feature": np.array(names, object), **columns}, like)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON can represent: the largest effects and, with ``details``, all contributions."""
+        """Return plain values that JSON can represent: the largest effects; with ``details`` the contributions, too.
+
+        ``link_change`` and ``scale``, which are about contributions, are there with ``details`` only.
+        """
         plain = super().to_dict() | {"effects": [effect.to_dict() for effect in self.largest()]}
         if not self.details:
-            del plain["contributions"]
+            for name in ("contributions", "link_change", "scale"):
+                del plain[name]
         return plain
 
     def lines(self) -> list[tuple[str, str, str]]:
@@ -231,7 +252,8 @@ class RowExplanation(Result):
     def table(self, count: int = LARGEST) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return the largest effects as texts: headings, and a row per set of columns with its change per class.
 
-        Of several classes the three are shown whose predictions changed most, with a row of their whole changes.
+        Of several classes the three are shown whose predictions changed most, and the sum over all others, so that changes
+        of probabilities in a row add up to 0; the last row has the whole changes.
         """
         effects = self.largest(count)
         changes = {effect.output: 0.0 for effect in effects}
@@ -244,6 +266,11 @@ class RowExplanation(Result):
             by_name["all together"] = changes
         shown = sorted(changes, key=lambda output: -abs(changes[output]))[:MAX_CLASSES]
         shown = [output for output in changes if output in shown]  # in the order of the schema
+        if others := [output for output in changes if output not in shown]:
+            rest = f"{len(others):,} other class{'' if len(others) == 1 else 'es'}"
+            for own in by_name.values():
+                own[rest] = math.fsum(own.get(output, 0.0) for output in others)
+            shown.append(rest)
         write = change_format([own[output] for own in by_name.values() for output in shown], self.unit)
         rows = [(name, *(write(own[output]) for output in shown)) for name, own in by_name.items()]
         if not several:
@@ -263,8 +290,8 @@ class RowExplanation(Result):
         assert not isinstance(self.before, tuple)
         text = f"{self.before:.6g} -> {self.after:.6g}"
         if self.details:
-            assert not isinstance(self.change, tuple)
-            return f"{text} (change of the {self.scale} {self.change:+.4f})"
+            assert not isinstance(self.link_change, tuple)
+            return f"{text} (change of the {self.scale} {self.link_change:+.4f})"
         if not self.effects:
             return text
         change = self.after - self.before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from dataclasses import dataclass, replace
@@ -53,6 +54,8 @@ CLUSTER_BUCKETS = 4096  # in which workers add up the gains of their clusters
 MAX_MEAN_COUNT = 100  # integer weights of at most this mean are counts of rows
 # A loss is much lower than another if it is by this many standard errors and by this share.
 TRAINED_ERRORS, TRAINED_SHARE = 6.0, 0.1
+# Validation rows are training rows if this share of them is, beyond chance copies by this many standard errors.
+COPIED_SHARE, COPIED_ERRORS = 0.1, 5.0
 
 
 @dataclass(frozen=True)
@@ -271,6 +274,18 @@ def check_score(score: Any) -> None:
             hint="write it as score=tu.metrics.brier, or def score(y, p, weight): ..., lower is better",
             parameter="score",
         )
+    if score is None:
+        return
+    try:
+        inspect.signature(score).bind(None, None, None)
+    except TypeError as error:
+        raise ArgumentError(
+            f"score must take outcomes, scores and weights, as score(y, p, weight): {error}",
+            hint="write it as def score(y, p, weight): ..., or lambda y, p, weight: ..., lower is better",
+            parameter="score",
+        ) from None
+    except ValueError:  # a compiled function without a signature
+        return
 
 
 def evaluation_rows(stopping: Stopping) -> str:
@@ -581,6 +596,34 @@ def collect_held_out(table: Table, rows: IntArray, scores: FloatArray) -> HeldOu
     scored = Scored(table.y[rows], scores[order], weight)
     cluster = None if table.cluster is None else table.cluster[rows]
     return HeldOut(scored, rows, table.prediction[rows] if table.schema.prediction else None, cluster)
+
+
+def refuse_training_rows(table: Table, held: Table) -> None:
+    """Raise if many validation rows ``held`` have the features, score and outcome of training rows ``table``.
+
+    New rows of discrete columns are copies by chance: about as often as a training row is a copy of another one. Weights
+    that are counts of rows count as that many rows.
+    """
+    keys, masses = [], []
+    for rows in (table, held):
+        columns, ties = row_content(rows)
+        keys.append(folds.hash_numbers([*columns, ties[0]]))
+        counts = rows.weight is not None and np.ptp(rows.weight) > 0 and are_row_counts(rows.weight)
+        masses.append(rows.weight if counts and rows.weight is not None else np.ones(len(rows)))
+    known, place = np.unique(keys[0], return_inverse=True)
+    copies = np.bincount(place.ravel(), masses[0])
+    found = np.isin(keys[1], known)
+    sizes = [float(mass.sum()) for mass in masses]
+    by_chance = float(copies[copies > 1].sum()) / sizes[0]
+    share = float(masses[1][found].sum()) / sizes[1]
+    smoothed = (by_chance * sizes[0] + 1) / (sizes[0] + 2)
+    noise = math.sqrt(smoothed * (1 - smoothed) * (1 / sizes[0] + 1 / sizes[1]))
+    if share - by_chance > max(COPIED_SHARE * (1 - by_chance), COPIED_ERRORS * noise):
+        raise ArgumentError(
+            f"{int(found.sum()):,} of {len(held):,} validation rows are training rows: all their values are equal",
+            hint="name other rows, or none: a cross-validation holds rows out by itself",
+            parameter="stopping",
+        )
 
 
 def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss, stacklevel: int = 6) -> None:

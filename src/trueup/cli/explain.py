@@ -64,8 +64,7 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
     count = max(len(explanation.corrections), len(explanation.excluded))
     parts += [explanation.note, ""] if explanation.note else []
     if explanation.corrections:
-        explained = f"{100 * explanation.explained_share:.0f}% of the squared changes"
-        parts += [explanation.headline(), f"the {len(explanation.corrections)} largest corrections explain {explained}"]
+        parts += [explanation.headline(), explanation.coverage()]
     elif model.map.changes:
         parts.append(explanation.headline())
     else:
@@ -77,6 +76,8 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
         parts += ["", "patches, in order; each applies to the scores left by those above it"]
         parts.append(output.patches_table(patches, top))
         parts += [f"{len(patches) - top} more: --top {len(patches)}"] if len(patches) > top else []
+    if not history.is_evaluated:
+        return [*parts, "", f"{output.describe_evaluation(history)}; {history.reason}"]
     parts += ["", f"{output.describe_evaluation(history)}, {history.measure}; {history.reason}"]
     parts.append(output.history_table(history, top))
     hidden = len(history.rounds) - max(top, output.MIN_ROUNDS)

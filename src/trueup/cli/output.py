@@ -163,7 +163,7 @@ def history_table(history: History, top: int = 20) -> TextTable:
 
 def contributions_table(explanation: RowExplanation, top: int) -> TextTable:
     """Return the table of contributions to the change of one prediction; those beyond ``top`` are summed."""
-    if isinstance(explanation.change, tuple):
+    if isinstance(explanation.link_change, tuple):
         headings: tuple[str, ...] = ("contribution", "class", "change")
         return TextTable(headings, [*explanation.lines()[:top]], name_width=CONTRIBUTION_WIDTH)
     rows: list[tuple[str, ...]] = [(part.condition, f"{part.change:+.4f}") for part in explanation.contributions[:top]]
@@ -175,6 +175,8 @@ def contributions_table(explanation: RowExplanation, top: int) -> TextTable:
 
 def describe_evaluation(history: History) -> str:
     """Return a phrase that states which rows a model was evaluated on."""
+    if not history.is_evaluated:
+        return "fitted without outcomes: not evaluated"
     preposition = "by" if history.evaluated_on == "cross-validation" else "on"
     return f"evaluated {preposition} {history.evaluated_on}"
 

@@ -270,10 +270,10 @@ class ColumnSource:
         return columns
 
 
-def find_similar_name(name: str, names: Sequence[str]) -> str | None:
+def find_similar_name(name: str, names: Sequence[str], similarity: float = 0.6) -> str | None:
     """Return one of ``names`` that differs in case only, or the most similar one; None if none is similar."""
     same = [known for known in names if known.lower() == name.lower()]
-    return next(iter(same or difflib.get_close_matches(name, names, n=1, cutoff=0.6)), None)
+    return next(iter(same or difflib.get_close_matches(name, names, n=1, cutoff=similarity)), None)
 
 
 def as_tuple(names: Any) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ from trueup.data.columns import (
 )
 from trueup.data.leakage import warn_of_leakage
 from trueup.data.sampling import weight_by_sampling
-from trueup.data.table import HELD_OUT_SUFFIX, Feature, Schema, Table
+from trueup.data.table import HELD_OUT_SUFFIX, MAX_UNUSED, Feature, Schema, Table
 from trueup.data.values import (
     HARD_SCORES,
     MIN_ROWS,
@@ -51,6 +51,7 @@ from trueup.data.values import (
 from trueup.errors import (
     ArgumentError,
     ColumnError,
+    DataError,
     HardPredictionWarning,
     IdentifierWarning,
     OneClassWarning,
@@ -253,7 +254,14 @@ def read(
         names = class_names(() if coded is None else coded.levels, labels, classes)
         y = None if coded is None else class_indices(coded, str(y_name), names, position)
     elif y_raw is not None:
-        y = check_outcome(y_raw, str(y_name), resolved_task, position)
+        try:
+            y = check_outcome(y_raw, str(y_name), resolved_task, position)
+        except DataError as error:
+            if source.by_position and prediction is None and len(source.keys) > 1 and resolved_task == "binary":
+                every = f"prediction=list(range({len(source.keys)}))"
+                hint = f"the prediction is column 0 of the array; for a column per class pass {every}"
+                raise DataError(error.message, hint) from None
+            raise
     scores = to_probabilities(scores, labels, resolved_task, position, logits=logits)
     w = check_weight(w_raw, w_name, position)
     clusters = None if c_raw is None else cluster_keys(c_raw, str(c_name), partial(describe_rows, position=position))
@@ -271,7 +279,12 @@ def read(
     by_key = {"outcome": y_key, "weight": w_key, "cluster": c_key}
     arrays = {role for role, raw in given.items() if raw is not None and by_key[role] is None}
     arrays |= set() if keys or prediction is NO_PREDICTION else {"prediction"}
-    table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out, clusters, excluded, arrays=frozenset(arrays))
+    read_keys = {*keys, *chosen, y_key, w_key} - set(left_out)
+    unused = tuple(source.label(key) for key in source.keys if key not in read_keys)
+    table = Table(
+        own_schema, columns, scores, y, w, keep, *counts, left_out, clusters, excluded,
+        arrays=frozenset(arrays), unused=unused if len(unused) <= MAX_UNUSED else (),
+    )  # fmt: skip
     records = [] if position is not None else RowSummary().include(table).check(own_schema)
     if check_columns and y is not None:
         records += warn_of_leakage(table, default_features=features is None)

@@ -39,8 +39,7 @@ class Sampling(NamedTuple):
         for name, rate in rates.items():
             if isinstance(rate, (int, float)) and not isinstance(rate, bool) and 1 < rate < math.inf:
                 problem = f"sampling[{name!r}] must be the share of the rows that was kept, at most 1; got {rate!r}"
-                hint = f"write {1 / rate:.3g} if one in {rate:g} was kept; for other weights pass {{weight}}"
-                raise ArgumentError(problem, hint, parameter="sampling", settings={"weight": ...})
+                raise ArgumentError(problem, f"write {1 / rate:.3g} if one in {rate:g} was kept", parameter="sampling")
             check_number(f"sampling[{name!r}]", rate, MIN_RATE, 1)
         return cls(float(rates["positive"]), float(rates["negative"]))
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trueup.data.sampling import Sampling
     from trueup.errors import WarningRecord
 
+MAX_UNUSED = 1000
 HELD_OUT_SUFFIX = "_held_out"  # of a column that marks the column before the suffix as held-out scores of a cross-fit
 Kind = Literal["categorical", "numeric", "date"]
 Task = Literal["binary", "regression", "multiclass"]
@@ -81,6 +82,7 @@ class Table:
     cluster: UInt64Array | None = None  # a hash of the identifier of the cluster, the same in every partition
     excluded: Mapping[Feature, AnyArray] = field(default_factory=dict)  # columns that no fit may use: reported only
     sampling: Sampling | None = None  # shares of the rows that were kept, by which the weights are divided
+    unused: tuple[str, ...] = ()  # other columns of the frame; none if there are more than MAX_UNUSED
     arrays: frozenset[str] = frozenset()  # the roles that were passed as values; their names are no columns
     warnings: tuple[WarningRecord, ...] = ()  # that were issued when the rows were read
 

@@ -258,15 +258,19 @@ def class_names(outcomes: Collection[str], labels: tuple[str, ...], classes: Seq
     listed = list(outcomes)
     if len(listed) > len(labels):
         raise DataError(
-            f"{len(labels)} prediction columns for {len(listed)} classes ({', '.join(listed[:12])})",
+            f"{len(labels)} prediction columns for {len(listed)} classes ({_list_some(listed, 12)})",
             hint="name one prediction column per class",
         )
     raise DataError(
-        f"cannot tell which outcome each prediction column stands for: outcomes {', '.join(listed[:6])}, "
-        f"columns {', '.join(labels[:6])}",
+        f"cannot tell which outcome each prediction column stands for: outcomes {_list_some(listed, 6)}, "
+        f"columns {_list_some(labels, 6)}",
         hint="pass {classes}, the outcome of each prediction column in their order",
         settings={"classes": ...},
     )
+
+
+def _list_some(names: Sequence[str], count: int) -> str:
+    return ", ".join([*names[:count], *(["…"] if len(names) > count else [])])
 
 
 def check_weight(raw: RawColumn | None, name: str | None, position: RowPosition | None = None) -> FloatArray | None:

@@ -10,7 +10,7 @@ from trueup.decisions.abstention import (
     risk_coverage,
 )
 from trueup.decisions.confusion import ExpectedConfusion, expected_confusion
-from trueup.decisions.costs import ExpectedCost, expected_cost, expected_saving
+from trueup.decisions.costs import ExpectedCost, ExpectedSaving, expected_cost, expected_saving
 from trueup.decisions.curves import ExpectedCurve, expected_pr, expected_roc
 from trueup.decisions.decision_curve import DecisionCurve, Gain, decision_curve
 from trueup.decisions.evidence import Labelled
@@ -27,6 +27,7 @@ __all__ = [
     "ExpectedConfusion",
     "ExpectedCost",
     "ExpectedCurve",
+    "ExpectedSaving",
     "Gain",
     "Labelled",
     "LabelledClasses",

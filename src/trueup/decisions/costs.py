@@ -106,7 +106,17 @@ class ExpectedCost(Result):
             widths += f"; correction {'+' if self.correction > 0 else ''}{format_amount(self.correction, 3)}"
         limits = f"{format_amount(self.low)} to {format_amount(self.high)} at {100 * self.level:g}%"
         evidence = evidence_text(self.evidence)
-        return f"<ExpectedCost {format_amount(self.estimate)} {unit}, {limits} ({widths}; {evidence})>"
+        return f"<{type(self).__name__} {format_amount(self.estimate)} {unit}, {limits} ({widths}; {evidence})>"
+
+
+class ExpectedSaving(ExpectedCost):
+    """Expected saving of a rule compared with a baseline, with an interval; attributes are those of `ExpectedCost`."""
+
+    @classmethod
+    def of(cls, cost: ExpectedCost) -> ExpectedSaving:
+        """Return a difference of two costs as a saving."""
+        named = {name: getattr(cost, name) for name in cost.__dataclass_fields__}
+        return cls(**named | {"by_segment": {name: cls.of(own) for name, own in cost.by_segment.items()}})
 
 
 def expected_cost(
@@ -305,7 +315,7 @@ def expected_saving(
     weight: ArrayLike | None = None,
     segments: Any = None,
     tuned: bool = False,
-) -> ExpectedCost:
+) -> ExpectedSaving:
     """Estimate what a rule saves on unlabelled rows compared with another rule, with an interval.
 
     Parameters
@@ -328,9 +338,10 @@ def expected_saving(
     0.8
     """
     if is_matrix(p) or differ_by_row(costs) or is_row_rule(rule) or is_row_rule(baseline):
-        return _cost_by_row(
+        by_row = _cost_by_row(
             p, costs, (rule, baseline), labelled, level=level, target=target, weight=weight, segments=segments, tuned=tuned
         )
+        return ExpectedSaving.of(by_row)
     known = as_actions(costs)
     new, old = as_rule(rule, known), as_rule(baseline, known)
     # The rule whose cost is that of the baseline minus that of the rule.
@@ -344,6 +355,7 @@ def expected_saving(
         actions.append(Action(f"{name} ({index})", positive, negative))
     actions[0] = replace(actions[0], fixed=old.fixed - new.fixed)
     saving = Rule(tuple(actions), tuple(edges))
-    return expected_cost(
+    cost = expected_cost(
         p, actions, saving, labelled, level=level, target=target, weight=weight, segments=segments, tuned=tuned
     )
+    return ExpectedSaving.of(cost)

@@ -301,7 +301,8 @@ class MCGrad(SegmentCalibrator):
             end = ", stopped at the time limit" if late else " as specified"
             reason = f"{stopping.count_rounds(chosen)}{end}; no rows were held out"
         else:
-            end = "the next round did not lower it significantly"
+            tried = len(evaluations) - 1 - chosen
+            end = f"the next {f'{tried} rounds' if tried > 1 else 'round'} did not lower it significantly"
             if is_complete(rounds[:chosen], most):
                 end = "stopped at the maximum number of rounds"
             elif late:

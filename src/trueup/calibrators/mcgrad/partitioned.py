@@ -137,6 +137,7 @@ def fit_partitioned(
     validation = None
     if isinstance(rule, Validation):
         validation = calibrator._read_labelled(rule.data, rule.outcome, rule.sample_weight, sample.schema, rule.cluster)
+        stopping.refuse_training_rows(sample, validation)
         stopping.warn_if_trained_on(sample, validation, task_loss(schema.task), stacklevel=5)
     plan = FitPlan(
         growth, tuple(calibrator._capacities(growth, len(summary))), calibrator._fast_rate(), calibrator._is_averaged(),

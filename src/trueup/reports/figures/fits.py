@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.history import History
+from trueup.calibrators.stopping import TRAINING_ROWS
 from trueup.errors import ArgumentError
 from trueup.reports.figures.style import COLOURS, GREY, INK, get_axes, style_axes
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 def draw_history(fit: Any, ax: Axes | None = None, *, title: str = "") -> Axes:
     """Draw the learning curve of a fit: held-out and training loss after each round, with the chosen round marked.
 
-    Rounds of trees are placed at their number of trees; the thin line between them is the held-out loss after each
-    tree, which continues beyond the best number as far as the search went. A loaded model does not have that line, and its
-    rounds are placed by their number, as those without trees are.
+    Rounds of trees are placed at their number of trees in `history_`; the thin line between them is the held-out loss after
+    each tree, as far as the search went: models that are averaged bear more trees than are best for one. A loaded model
+    does not have that line, and its rounds are placed by their number, as those without trees are.
 
     Parameters
     ----------
@@ -51,6 +52,8 @@ def draw_history(fit: Any, ax: Axes | None = None, *, title: str = "") -> Axes:
                 label="after each tree" if number == by_tree else "_",
             )  # fmt: skip
     trained = [number for number, own in enumerate(history.rounds) if own.training_loss is not None]
+    if history.evaluated_on == TRAINING_ROWS:  # the losses are those of training rows themselves
+        trained = []
     if trained:
         training = [history.rounds[number].training_loss for number in trained]
         style = {"color": COLOURS[1], "linestyle": "--", "marker": "s", "markersize": 4}
@@ -81,10 +84,10 @@ def _history_of(fit: Any) -> History:
 def _round_positions(history: History) -> tuple[FloatArray, int]:
     """Return the position of every round, and the first round with a loss per tree, 0 if there is none.
 
-    With losses per tree, a round is at its best number of trees, counted over all rounds; else at its own number.
+    With losses per tree, a round is at its number of trees, counted over all rounds; else at its own number.
     """
     first = next((number for number, own in enumerate(history.rounds) if own.tree_losses), 0)
     if not first:
         return np.arange(len(history.rounds), dtype=np.float64), 0
-    counts = [int(np.argmin(own.tree_losses)) + 1 if own.tree_losses else own.trees for own in history.rounds]
+    counts = [own.trees for own in history.rounds]
     return np.cumsum(counts).astype(np.float64), first
