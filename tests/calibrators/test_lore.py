@@ -726,7 +726,7 @@ def test_explanations_say_that_a_class_is_kept():
     assert any("the predicted class stays the highest of 3" in part.condition for part in explanation.contributions)
     for c in range(3):
         changes = [part.change for part in explanation.contributions if part.output == str(c)]
-        assert sum(changes) == pytest.approx(explanation.change[c])
+        assert sum(changes) == pytest.approx(explanation.link_change[c])
 
 
 # ------------------------------------------------------------------ other kernels and units
@@ -762,7 +762,7 @@ def test_the_gaussian_kernel_equals_eq_6_and_is_saved(gamma, tmp_path):
     assert tu.load(tmp_path / "model").predict(new).tobytes() == fix.predict(new).tobytes()
     row = {name: column[3] for name, column in new.items()}
     assert fix.model_.predict_one(row) == fix.predict(new)[3]
-    assert sum(part.change for part in fix.explain(row).contributions) == pytest.approx(fix.explain(row).change)
+    assert sum(part.change for part in fix.explain(row).contributions) == pytest.approx(fix.explain(row).link_change)
 
 
 def test_without_a_unit_gamma_is_in_units_of_the_embedding():

@@ -446,20 +446,26 @@ def raise_disk_full(array):
     raise OSError(28, "No space left on device")
 
 
+def parity_rows(rows, seed=0):
+    """Rows whose scores are off by one logit, with the sign of the product of three columns."""
+    random = np.random.default_rng(seed)
+    signs = random.choice([-1.0, 1.0], (rows, 3))
+    logit = random.normal(-0.5, 0.7, rows)
+    frame = pd.DataFrame(signs, columns=["a", "b", "c"]).assign(p=1 / (1 + np.exp(-logit)))
+    frame["y"] = (random.random(rows) < 1 / (1 + np.exp(-logit - signs.prod(axis=1)))).astype(float)
+    return frame
+
+
 def test_a_refit_of_files_has_the_capacity_that_was_chosen(tmp_path, monkeypatch):
     monkeypatch.setattr("trueup.calibrators.mcgrad.grower.TRIAL_ROWS", 3000)  # compared on a sample
-    random = np.random.default_rng(0)
-    signs = random.choice([-1.0, 1.0], (4000, 3))
-    logit = random.normal(-0.5, 0.7, 4000)
-    frame = pd.DataFrame(signs, columns=["a", "b", "c"]).assign(p=1 / (1 + np.exp(-logit)))
-    frame["y"] = (random.random(4000) < 1 / (1 + np.exp(-logit - signs.prod(axis=1)))).astype(float)
+    frame, held = parity_rows(4000), parity_rows(500, seed=1)
     files = write(frame, tmp_path / "rows.parquet")
     fix = tu.MCGrad("p", feature_fraction=1.0, stopping=tu.CrossValidation(3, refit=True), threads=1).fit(files, "y")
     (leaves,) = (trial.leaves for trial in fix.history_.capacities if trial.chosen)
     assert leaves > 4
     forest = fix.model_.map.rounds[-1].forests[0]
     assert len(forest.value) / len(forest.root) > 4
-    rule = tu.Validation(frame[:500], frame["y"][:500])
+    rule = tu.Validation(held, held["y"])
     assert tu.MCGrad("p", feature_fraction=1.0, stopping=rule, threads=1).fit(files, "y").history_.chosen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -194,8 +195,9 @@ def test_curves_can_be_fitted_per_group(workdir, capsys):
 
 
 def test_a_single_correction_is_described_in_the_singular(workdir, capsys):
-    given = ["--outcome", "amount", "--prediction", "forecast", "--task", "regression", "--method", "platt"]
-    _, out, _ = call(capsys, "fit", "rows.csv", *given, "-o", "m.trueup")
+    Path("equal.csv").write_text("amount,forecast\n" + "9,5\n11,5\n" * 100)
+    given = ["--outcome", "amount", "--prediction", "forecast", "--task", "regression", "--method", "additive"]
+    _, out, _ = call(capsys, "fit", "equal.csv", *given, "-o", "m.trueup")
     assert len(tu.load("m.trueup").explanation.corrections) == 1
     assert "; the largest correction:\n" in out
 

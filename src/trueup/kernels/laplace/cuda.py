@@ -107,7 +107,7 @@ def available() -> bool:
     warnings.warn(
         "device='cuda' was requested, but torch finds no GPU; the CPU is used instead",
         TrueupWarning,
-        stacklevel=6,  # the caller of a metric
+        stacklevel=7,  # the caller of a metric
     )
     return False
 
