@@ -77,7 +77,10 @@ class _Lowering:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self.raw = Expression("scores", "float", max(len(schema.prediction), 1))
+        self.input = Expression("scores", "float", max(len(schema.prediction), 1))
+        self.valid = self._valid()
+        neutral = 0.0 if schema.task == "regression" or schema.logits else 1.0 / self.input.width
+        self.raw = where(self.valid, self.input, neutral)  # so that no invalid score is an index, whatever it is
         kinds = [feature.kind == "categorical" for feature in schema.features]
         numbers = Expression("numbers", "float", kinds.count(False))
         codes = Expression("codes", "int", kinds.count(True))
@@ -99,19 +102,19 @@ class _Lowering:
         }
         scores = tuple(np.unique(np.concatenate([np.zeros(0), *own])) for own in self.score_cuts)
         notes = tuple(dict.fromkeys(self.notes))
-        return Program(self.schema, result, self._valid(), tuple(self.exact), scores, numbers, notes)
+        return Program(self.schema, result, self.valid, tuple(self.exact), scores, numbers, notes)
 
     def _valid(self) -> Expression:
         """Return where scores are valid, by the rules of `trueup.data.values.check_scores`."""
         if not self.schema.prediction:
             return constant(np.array([True]))
         low, high = (-MAX_VALUE, MAX_VALUE) if self.schema.task == "regression" or self.schema.logits else (0.0, 1.0)
-        columns = [(low <= column) & (column <= high) for column in self.raw]
+        columns = [(low <= column) & (column <= high) for column in self.input]
         valid = columns[0]
         for column in columns[1:]:
             valid = valid & column
         if self.schema.task == "multiclass" and not self.schema.logits:
-            valid = valid & (apply("absolute", total(self.raw) - 1.0) <= SUM_TOLERANCE)
+            valid = valid & (apply("absolute", total(self.input) - 1.0) <= SUM_TOLERANCE)
         return valid
 
     def _probabilities(self) -> Expression:
@@ -330,6 +333,8 @@ class _Lowering:
                     continue
                 level = count(score, [edges])
                 moved = _advance(score, values(learners, level), (low, high, rate, hold), scale.grid)
+                if isinstance(learners_of, LineSlopes):  # slopes may overflow
+                    moved = where(apply("isnan", moved), score, moved)
                 if (learners == NO_LEARNER).any():
                     moved = where(gather([(learners != NO_LEARNER).astype(np.int64)], level).equals(1), moved, score)
                 score = moved
