@@ -14,7 +14,6 @@ from trueup._validate import check_choice
 from trueup.calibrators.model import Model
 from trueup.data.columns import days_of
 from trueup.errors import ArgumentError
-from trueup.exports import c, onnx, sql
 from trueup.exports.certificate import Certificate, certify
 from trueup.exports.lower import lower
 
@@ -43,15 +42,15 @@ class _Artifact(NamedTuple):
 
 def export(
     model: Any, path: str | os.PathLike[str], *, to: str | None = None, dialect: str = "duckdb", table: str = "scores",
-    keep: Sequence[str] = (), name: str = "trueup", verify: bool = True,
+    keep: Sequence[str] = (), prefix: str = "trueup", verify: bool = True,
 ) -> Certificate | None:  # fmt: skip
     """Write a correction as an ONNX graph, an SQL statement or a C header, and check that it computes the same scores.
 
-    Before anything is written, the export is run on rows at every cut of the model and one unit of the last place beside it,
-    on missing, unseen, extreme and invalid values and on random rows. Sums of tables and trees must be identical, and scores
-    within 4e-16 of those of the model: the logarithms and exponentials of targets differ in their last bit. (For logits and
-    for several classes the limit is 1e-13, for real outcomes 0.) Otherwise `ExportError` is raised, and nothing is written.
-    The result of the comparison is written beside the export, as ``path + ".parity.json"``.
+    Before anything is written, the export is run on rows at every cut of the model and one unit of the last place beside
+    it, on missing, unseen, extreme and invalid values and on random rows. Sums of tables and trees must be identical.
+    Targets differ in the last bit of logarithms and exponentials: scores must be within 4e-16 of those of the model, those
+    of logits and of several classes within 1e-13, and real outcomes identical. Otherwise `ExportError` is raised, and
+    nothing is written. The comparison is written beside the export, as ``path + ".parity.json"``.
 
     Parameters
     ----------
@@ -66,8 +65,8 @@ def export(
         The table or view whose rows an SQL statement scores.
     keep : sequence of str
         The columns that an SQL statement returns beside the scores, such as an identifier; by default those of the model.
-    name : str
-        What the functions and types of a C header begin with; distinct names let one program use several corrections.
+    prefix : str
+        What the functions and types of a C header begin with; distinct ones let one program use several corrections.
     verify : bool
         Check the export, which needs onnxruntime for ONNX and a C compiler for C. Without the check no certificate is
         written.
@@ -101,7 +100,7 @@ def export(
     elif target == "sql":
         artifact = _sql(program, dialect, table, tuple(keep), verify=verify)
     else:
-        artifact = _c(program, name, verify=verify)
+        artifact = _c(program, prefix, verify=verify)
     certificate = None
     if verify:
         certificate = certify(fitted, program, target, artifact.checked_with, artifact.runners, artifact.notes)
@@ -130,6 +129,8 @@ def _find_target(path: str | os.PathLike[str], to: str | None) -> str:
 
 
 def _onnx(program: Program, *, verify: bool) -> _Artifact:
+    from trueup.exports import onnx
+
     content = onnx.write_onnx(program)
     if not verify:
         return _Artifact(content, "", ())
@@ -139,6 +140,8 @@ def _onnx(program: Program, *, verify: bool) -> _Artifact:
 
 
 def _sql(program: Program, dialect: str, table: str, keep: Sequence[str], *, verify: bool) -> _Artifact:
+    from trueup.exports import sql
+
     content = sql.write_sql(program, dialect=dialect, table=table, keep=keep).encode("utf-8", "surrogatepass")
     if not verify:
         return _Artifact(content, "", ())
@@ -148,19 +151,19 @@ def _sql(program: Program, dialect: str, table: str, keep: Sequence[str], *, ver
     return _Artifact(content, f"duckdb {sql.engine_version()}", runners, notes)
 
 
-def _c(program: Program, name: str, *, verify: bool) -> _Artifact:
-    text = c.write_c(program, name=name)
+def _c(program: Program, prefix: str, *, verify: bool) -> _Artifact:
+    from trueup.exports import c
+
+    text = c.write_c(program, prefix=prefix)
     if not verify:
         return _Artifact(text.encode(), "", ())
     compiler = c.find_compiler()
     if compiler is None:
         raise ArgumentError(
             "the check of a C header needs a C compiler, and none is installed",
-            hint="install gcc or clang, or leave the check out: {verify}",
-            parameter="verify",
-            settings={"verify": False},
+            hint="install gcc or clang, or leave the check out: verify=False, or --no-verify",
         )
-    runner = _with_days(lambda columns: c.run_c(text, program, columns, name=name))
+    runner = _with_days(lambda columns: c.run_c(text, program, columns, prefix=prefix))
     return _Artifact(text.encode(), _version_of(compiler), (runner,))
 
 

@@ -104,7 +104,7 @@ FOOT = """
 HELPERS = {
     "below": """
 /* The number of ascending cuts below x. */
-static inline long long {name}_below(const double *cuts, long long count, double x) {{
+static inline long long {prefix}_below(const double *cuts, long long count, double x) {{
   long long low = 0, high = count;
   while (low < high) {{
     const long long middle = (low + high) / 2;
@@ -115,7 +115,7 @@ static inline long long {name}_below(const double *cuts, long long count, double
 """,
     "at_most": """
 /* The number of ascending cuts that are at most x. */
-static inline long long {name}_at_most(const double *cuts, long long count, double x) {{
+static inline long long {prefix}_at_most(const double *cuts, long long count, double x) {{
   long long low = 0, high = count;
   while (low < high) {{
     const long long middle = (low + high) / 2;
@@ -126,7 +126,7 @@ static inline long long {name}_at_most(const double *cuts, long long count, doub
 """,
     "index_of": """
 /* 1 + the position of x among ascending values, 0 if it is not among them. */
-static inline long long {name}_index_of(const long long *values, long long count, long long x) {{
+static inline long long {prefix}_index_of(const long long *values, long long count, long long x) {{
   long long low = 0, high = count;
   while (low < high) {{
     const long long middle = (low + high) / 2;
@@ -138,12 +138,12 @@ static inline long long {name}_index_of(const long long *values, long long count
     "walk": """
 /* A node of a tree: a code at most cut goes left, the code of missing numbers by missing_left; or, if set_at is not
    negative, the codes of a set do. Children are nodes, or complements of leaves. */
-typedef struct {{ int column, cut, missing, missing_left, set_at, set_words, left, right; }} {name}_node;
+typedef struct {{ int column, cut, missing, missing_left, set_at, set_words, left, right; }} {prefix}_node;
 
-static inline double {name}_walk(const {name}_node *nodes, const unsigned *sets, const double *leaves, int root,
+static inline double {prefix}_walk(const {prefix}_node *nodes, const unsigned *sets, const double *leaves, int root,
                                  const long long *codes) {{
   while (root >= 0) {{
-    const {name}_node *node = nodes + root;
+    const {prefix}_node *node = nodes + root;
     const long long code = codes[node->column];
     int left;
     if (node->set_at >= 0) {{
@@ -160,13 +160,13 @@ static inline double {name}_walk(const {name}_node *nodes, const unsigned *sets,
 }
 
 
-def write_c(program: Program, *, name: str = "trueup") -> str:
-    """Return the header; functions, types and macros begin with ``name``."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS:
+def write_c(program: Program, *, prefix: str = "trueup") -> str:
+    """Return the header; functions, types and macros begin with ``prefix``."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", prefix) or prefix in KEYWORDS:
         raise ArgumentError(
-            f"name must be a C identifier; got {name!r}", hint="use letters, digits and underscores", parameter="name"
+            f"prefix must be a C identifier; got {prefix!r}", hint="use letters, digits and underscores", parameter="prefix"
         )
-    return _Writer(program, name).text()
+    return _Writer(program, prefix).text()
 
 
 def find_compiler() -> str | None:
@@ -176,7 +176,7 @@ def find_compiler() -> str | None:
     return next((found for found in map(shutil.which, names) if found is not None), None)
 
 
-def run_c(text: str, program: Program, columns: Mapping[str, AnyArray], *, name: str = "trueup") -> FloatArray:
+def run_c(text: str, program: Program, columns: Mapping[str, AnyArray], *, prefix: str = "trueup") -> FloatArray:
     """Compile a header and return its scores of some rows, then the values of ``program.exact``, shape (rows, values).
 
     Categories are texts, None if missing, and are encoded by the functions of the header.
@@ -189,14 +189,14 @@ def run_c(text: str, program: Program, columns: Mapping[str, AnyArray], *, name:
     texts = [[None if text is None else str(text) for text in columns[column].tolist()] for column in program.categories]
     numbers = [np.asarray(columns[column], np.float64) for column in names if column not in program.categories]
     lines = [f"  row.{names[column]} = next_number();" for column in names if column not in program.categories]
-    lines += [f"  row.{names[column]} = {name}_{names[column]}_code(next_text());" for column in program.categories]
-    main = MAIN.format(name=name, rows=rows, width=width, fields="\n  ".join(lines))
+    lines += [f"  row.{names[column]} = {prefix}_{names[column]}_code(next_text());" for column in program.categories]
+    main = MAIN.format(prefix=prefix, rows=rows, width=width, fields="\n  ".join(lines))
     payload = np.column_stack([*numbers, np.zeros((rows, 0))]).astype("<f8")
     with tempfile.TemporaryDirectory(prefix="trueup-export-") as folder:
         source, binary = Path(folder, "check.c"), Path(folder, "check")
         Path(folder, "model.h").write_text(text, encoding="utf-8")
         source.write_text(main, encoding="utf-8")
-        command = [compiler, *FLAGS, f"-D{name.upper()}_CHECKS", "-o", str(binary), str(source), "-lm"]
+        command = [compiler, *FLAGS, f"-D{prefix.upper()}_CHECKS", "-o", str(binary), str(source), "-lm"]
         compiled = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  (the words are ours)
         if compiled.returncode:
             raise ArgumentError(f"{compiler} does not compile the header: {compiled.stderr.strip()[:500]}")
@@ -231,10 +231,10 @@ static const char *next_text(void) {{
 
 int main(void) {{
   for (long i = 0; i < {rows}; i++) {{
-    {name}_row row;
+    {prefix}_row row;
     double out[{width}];
   {fields}
-    {name}_predict_all(&row, out);
+    {prefix}_predict_all(&row, out);
     if (fwrite(out, sizeof *out, {width}, stdout) != {width}) return 1;
   }}
   (void)next_text;
@@ -268,8 +268,8 @@ def field_names(program: Program) -> dict[str, str]:
 class _Writer:
     """Writes the header of one program."""
 
-    def __init__(self, program: Program, name: str) -> None:
-        self.program, self.name = program, name
+    def __init__(self, program: Program, prefix: str) -> None:
+        self.program, self.prefix = program, prefix
         self.fields = field_names(program)
         self.helpers: set[str] = set()
         self.body: list[str] = []
@@ -277,11 +277,11 @@ class _Writer:
         self.tables: dict[bytes, str] = {}
 
     def text(self) -> str:
-        program, name = self.program, self.name
+        program, prefix = self.program, self.prefix
         for item in program.ordered(*program.exact):
             self.places[item] = len(self.places)
             self._declare(item)
-        macro = name.upper()
+        macro = prefix.upper()
         lines = [f"  out[{c}] = {self.read(program.valid, 0)} ? {self.read(program.result, c)} : NAN;"
                  for c in range(program.result.width)]  # fmt: skip
         checks = [self.read(item, c) for item in program.exact for c in range(item.width)]
@@ -290,26 +290,28 @@ class _Writer:
         lines += ["#endif"] if checks else []
         parts = [
             self._comment(), HEAD.format(guard=f"{macro}_H", macro=macro), self._row_type(), *self._lookups(),
-            *(HELPERS[helper].format(name=name) for helper in HELPERS if helper in self.helpers),
-            f"\n/* Write the corrected scores of a row to out, {program.result.width} in all; NAN for an invalid score. */\n"
-            f"static inline void {name}_predict_all(const {name}_row *row, double *out) {{\n  {macro}_EXACT\n",
+            *(HELPERS[helper].format(prefix=prefix) for helper in HELPERS if helper in self.helpers),
+            f"\n/* Write the corrected scores of a row to out, {program.result.width} in all; NAN if it is invalid. */\n"
+            f"static inline void {prefix}_predict_all(const {prefix}_row *row, double *out) {{\n  {macro}_EXACT\n",
             "\n".join(self.body), "\n", "\n".join(lines), "\n  (void)row;\n}\n",
         ]  # fmt: skip
         if program.result.width == 1:
             parts.append(
                 f"\n/* Return the corrected score of a row; NAN if its score is invalid. */\n"
-                f"static inline double {name}_predict(const {name}_row *row) {{\n"
-                f"  double out[{1 + len(checks)}];\n  {name}_predict_all(row, out);\n  return out[0];\n}}\n"
+                f"static inline double {prefix}_predict(const {prefix}_row *row) {{\n"
+                f"  double out[{1 + len(checks)}];\n  {prefix}_predict_all(row, out);\n  return out[0];\n}}\n"
             )
         return "".join([*parts, FOOT.format(guard=f"{macro}_H")])
 
     def _comment(self) -> str:
         """Return the comment at the top: how to call the header, and notes."""
-        result = f"{self.name}_predict(&row)" if self.program.result.width == 1 else f"{self.name}_predict_all(&row, out)"
+        result = (
+            f"{self.prefix}_predict(&row)" if self.program.result.width == 1 else f"{self.prefix}_predict_all(&row, out)"
+        )
         lines = [
             "A correction of scores, written by trueup.",
-            f"Fill a {self.name}_row and call {result}. Missing numbers are NAN, dates are days since",
-            f"1970-01-01, and categories are codes from the functions {self.name}_..._code (NULL is missing).",
+            f"Fill a {self.prefix}_row and call {result}. Missing numbers are NAN, dates are days since",
+            f"1970-01-01, and categories are codes from the functions {self.prefix}_..._code (NULL is missing).",
             *self.program.notes,
         ]
         return "/* " + "\n   ".join(_inert(line) for line in lines) + " */\n"
@@ -319,7 +321,7 @@ class _Writer:
         lines = [f"  {'int' if column in levels else 'double'} {field}; /* {_inert(column)} */"
                  for column, field in self.fields.items()]  # fmt: skip
         lines = lines or ["  char unused;"]
-        return f"\ntypedef struct {{\n{chr(10).join(lines)}\n}} {self.name}_row;\n"
+        return f"\ntypedef struct {{\n{chr(10).join(lines)}\n}} {self.prefix}_row;\n"
 
     def _lookups(self) -> Iterable[str]:
         """Yield per categorical column a function from a level to its code, by binary search."""
@@ -328,7 +330,7 @@ class _Writer:
             plain = [(text, code) for text, code in ordered if b"\0" not in text]  # no C string has a NUL
             texts = ",\n    ".join(_c_string(text) for text, _ in plain) or '""'
             codes = _wrapped([str(code) for _, code in plain] or ["0"])
-            function = f"{self.name}_{self.fields[column]}_code"
+            function = f"{self.prefix}_{self.fields[column]}_code"
             yield f"""
 /* The code of a level of {_inert(column)} in UTF-8; -1 for NULL and unseen levels. */
 static inline int {function}(const char *level) {{
@@ -390,14 +392,14 @@ static inline int {function}(const char *level) {{
             cuts, closed = item.data
             self.helpers.add(helper := "below" if closed == "right" else "at_most")
             x, own = self.read(item.args[0], column), cuts[column]
-            counted = f"{self.name}_{helper}({self._table(own, 'float')}, {len(own)}, {x})" if len(own) else "0"
+            counted = f"{self.prefix}_{helper}({self._table(own, 'float')}, {len(own)}, {x})" if len(own) else "0"
             return f"isnan({x}) ? {len(own) + 1} : {counted}"
         if op == "count_in":
             return self._count_in(item)
         if op == "index_of":
             self.helpers.add(op)
             x = self.read(item.args[0], column)
-            return f"{self.name}_index_of({self._table(item.data, 'int', wide=True)}, {len(item.data)}, {x})"
+            return f"{self.prefix}_index_of({self._table(item.data, 'int', wide=True)}, {len(item.data)}, {x})"
         return self._elementwise(item, [self.read(arg, column) for arg in item.args])
 
     def _elementwise(self, item: Expression, args: Sequence[str]) -> str:
@@ -418,7 +420,7 @@ static inline int {function}(const char *level) {{
         x, which = (self.read(arg, 0) for arg in item.args)
         ends = np.cumsum([0, *map(len, item.data)], dtype=np.int64)
         cuts, at = self._table(np.concatenate([np.zeros(0), *item.data]), "float"), self._table(ends, "int")
-        return f"{self.name}_below({cuts} + {at}[{which}], {at}[{which} + 1] - {at}[{which}], {x})"
+        return f"{self.prefix}_below({cuts} + {at}[{which}], {at}[{which} + 1] - {at}[{which}], {x})"
 
     def _walk(self, item: Expression, values: str) -> None:
         """Append the walk of all trees: nodes as constants, codes in an array."""
@@ -441,10 +443,10 @@ static inline int {function}(const char *level) {{
         none = "{0, 0, 0, 0, 0, 0, -1, -1}"
         leaves, roots = self._table(trees.value, "float"), self._table(trees.root, "int", signed=True)
         self.body += [
-            f"  static const {self.name}_node {values}_nodes[] = {{{_wrapped(nodes or [none])}}};",
+            f"  static const {self.prefix}_node {values}_nodes[] = {{{_wrapped(nodes or [none])}}};",
             f"  static const unsigned {values}_sets[] = {{{_wrapped([f'{word}u' for word in words] or ['0u'])}}};",
             f"  for (int i = 0; i < {len(trees)}; i++)",
-            f"    {values}[i] = {self.name}_walk({values}_nodes, {values}_sets, {leaves}, {roots}[i], {codes});",
+            f"    {values}[i] = {self.prefix}_walk({values}_nodes, {values}_sets, {leaves}, {roots}[i], {codes});",
         ]
 
     def _table(self, values: AnyArray, kind: ValueType, *, wide: bool = False, signed: bool = False) -> str:

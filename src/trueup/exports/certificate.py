@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.calibrators.floors import TINY
 from trueup.data.columns import days_of
 from trueup.data.values import MAX_VALUE
 from trueup.errors import ExportError, TrueupWarning
@@ -16,7 +17,7 @@ from trueup.errors import ExportError, TrueupWarning
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
     from trueup.calibrators.model import Model
     from trueup.exports.program import Program
 
@@ -97,18 +98,19 @@ def certify(
         expected = model.predict(columns, on_error="nan").reshape(rows, width)
     given = {name: days_of(column) if column.dtype.kind == "M" else column for name, column in columns.items()}
     exact = exact_values(program, given)
-    valid = ~np.isnan(expected).any(axis=1)
+    valid = ~np.isnan(expected).any(axis=1)[:, None]
     largest = 0.0
     for runner in runners:
         found = runner(columns)
         scores, sums = found[:, :width], found[:, width:]
-        _require_equal(np.isnan(scores), np.isnan(expected), "are missing in one of both", columns, scores, expected)
-        difference = np.abs(np.where(valid[:, None], scores, 0.0) - np.where(valid[:, None], expected, 0.0))
+        same = np.isnan(scores) == np.isnan(expected)
+        _require(same, "are missing in one of both", columns, scores, expected)
+        difference = np.abs(np.where(valid, scores, 0.0) - np.where(valid, expected, 0.0))
         largest = max(largest, float(difference.max(initial=0.0)))
-        _require_equal(difference <= limit, np.True_, f"differ by more than {limit:g}", columns, scores, expected)
+        _require(difference <= limit, f"differ by more than {limit:g}", columns, scores, expected)
         if sums.size:
-            same = (sums == exact) | ~valid[:, None]
-            _require_equal(same, np.True_, "have other sums of tables or trees", columns, sums, exact)
+            same = np.where(valid, sums, 0.0) == np.where(valid, exact, 0.0)
+            _require(same, "have other sums of tables or trees", columns, sums, exact)
     cuts = sum(map(len, (*program.score_cuts, *program.number_cuts.values())))
     return Certificate(target, checked_with, rows, cuts, exact.shape[1], largest, (*program.notes, *notes))
 
@@ -120,10 +122,11 @@ def largest_allowed(program: Program) -> float:
     return ONE_PROBABILITY if program.schema.task == "binary" and not program.schema.logits else SEVERAL_LOGARITHMS
 
 
-def _require_equal(
-    a: AnyArray, b: AnyArray, fault: str, columns: Mapping[str, AnyArray], found: FloatArray, expected: FloatArray
+def _require(
+    holds: BoolArray, fault: str, columns: Mapping[str, AnyArray], found: FloatArray, expected: FloatArray
 ) -> None:
-    wrong = np.flatnonzero((a != b).any(axis=1))
+    """Raise ExportError, with the first rows, unless ``holds`` is true of all values."""
+    wrong = np.flatnonzero(~holds.all(axis=1))
     if not len(wrong):
         return
     shown = "; ".join(
@@ -172,10 +175,9 @@ def check_rows(program: Program, least: int = MIN_ROWS, seed: int = 0) -> dict[s
     for cuts in program.score_cuts if schema.prediction else ():
         values = _beside(cuts, EDGE_SCORES)
         scores.append(values[(low <= values) & (values <= high)])
-    rows = max(least, *(2 * len(values) for values in (*special.values(), *scores)), 0)
+    rows = max(least, 2 * sum(map(len, scores)), *(2 * len(values) for values in special.values()), 0)
     columns = {name: _fill(values, rows, rng, name in dates) for name, values in special.items()}
-    columns |= _score_columns(program, scores, rows, rng)
-    return columns
+    return columns | _score_columns(program, scores, rows, rng) if schema.prediction else columns
 
 
 def _beside(cuts: FloatArray, more: Sequence[float]) -> FloatArray:
@@ -200,23 +202,24 @@ def _score_columns(
 ) -> dict[str, AnyArray]:
     """Return the columns of scores: special values, random ones, and invalid ones."""
     schema = program.schema
-    classes = len(schema.prediction)
-    if schema.task == "multiclass" and not schema.logits:
+    classes, place = len(schema.prediction), rng.permutation(rows)
+    add_up = schema.task == "multiclass" and not schema.logits
+    if add_up:
         scores = rng.dirichlet(np.full(classes, 0.7), rows)
-        for c, values in enumerate(special):  # a special value for one class: the others share the rest
-            at = rng.choice(rows, len(values), replace=False)
-            rest = np.delete(scores[at], c, axis=1)
-            rest *= ((1.0 - values) / np.maximum(rest.sum(axis=1), 1e-300))[:, None]
-            scores[at] = np.insert(rest, c, values, axis=1)
+    elif schema.task == "binary" and not schema.logits:
+        scores = rng.beta(0.5, 2.0, (rows, classes))
     else:
-        scores = np.empty((rows, classes))
-        for c, values in enumerate(special):
-            probability = rng.beta(0.5, 2.0, rows - len(values))
-            more = (
-                probability if schema.task == "binary" and not schema.logits else 8 * rng.standard_normal(len(probability))
-            )
-            scores[:, c] = rng.permutation(np.concatenate([values, more]))
-    for c, name in enumerate(schema.prediction):
-        some = rng.random(rows) < INVALID_SHARE / classes
-        scores[some, c] = rng.choice(INVALID_SCORES, int(some.sum()))
+        scores = 8 * rng.standard_normal((rows, classes))
+    first = 0
+    for c, values in enumerate(special):
+        at = place[first : first + len(values)]
+        if add_up:  # the other classes share the rest
+            rest = np.delete(scores[at], c, axis=1)
+            rest *= ((1.0 - values) / np.maximum(rest.sum(axis=1), TINY))[:, None]
+            scores[at] = np.insert(rest, c, values, axis=1)
+        else:
+            scores[at, c] = values
+        first += len(values)
+    invalid = place[-int(INVALID_SHARE * rows) :]
+    scores[invalid, rng.integers(0, max(classes, 1), len(invalid))] = rng.choice(INVALID_SCORES, len(invalid))
     return dict(zip(schema.prediction, scores.T.copy(), strict=True))

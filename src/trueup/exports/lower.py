@@ -339,7 +339,7 @@ class _Lowering:
                     moved = where(gather([(learners != NO_LEARNER).astype(np.int64)], level).equals(1), moved, score)
                 score = moved
             F.append(score)
-        result = offset + unit * (total(join(F)) / float(len(F)))
+        result: Expression = offset + unit * (total(join(F)) / float(len(F)))
         self.exact.append(result)
         return result
 
