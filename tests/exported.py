@@ -84,6 +84,13 @@ def mcgrad_logits():
 
 
 @model
+def mcgrad_infinite_cut():
+    data = frame()
+    data["y"] = np.where(np.isnan(data["income"]), 1.0, data["y"])
+    return fit(tu.MCGrad("p", ["income"], depth=2, leaves=2, stopping=None, rounds=1, trees=1), data)
+
+
+@model
 def depth_two():
     return fit(tu.DepthTwo("p", FEATURES))
 

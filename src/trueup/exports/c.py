@@ -478,6 +478,8 @@ def _literal(value: Any) -> str:
         return str(int(value))
     if isinstance(value, (int, np.integer)):
         return f"{int(value)}" if abs(int(value)) < 2**31 else f"{int(value)}LL"
+    if np.isinf(value):  # a cut above all numbers divides them from missing ones
+        return "INFINITY" if value > 0 else "-INFINITY"
     return repr(float(value))
 
 
