@@ -136,22 +136,17 @@ static inline long long {prefix}_index_of(const long long *values, long long cou
 }}
 """,
     "walk": """
-/* A node of a tree: a code at most cut goes left, the code of missing numbers by missing_left; or, if set_at is not
-   negative, the codes of a set do. Children are nodes, or complements of leaves. */
-typedef struct {{ int column, cut, missing, missing_left, set_at, set_words, left, right; }} {prefix}_node;
+/* A node of a tree: a code at most cut goes left or, if there are words, a code in the set of bits that begins at cut.
+   Children are nodes, or complements of leaves. */
+typedef struct {{ int left, right, cut; short column, words; }} {prefix}_node;
 
 static inline double {prefix}_walk(const {prefix}_node *nodes, const unsigned *sets, const double *leaves, int root,
-                                 const long long *codes) {{
+                                   const int *codes) {{
   while (root >= 0) {{
     const {prefix}_node *node = nodes + root;
-    const long long code = codes[node->column];
-    int left;
-    if (node->set_at >= 0) {{
-      const long long word = code / 32;
-      left = word < node->set_words && ((sets[node->set_at + word] >> (code % 32)) & 1u);
-    }} else {{
-      left = code == node->missing ? node->missing_left : code <= node->cut;
-    }}
+    const int code = codes[node->column];
+    int left = code <= node->cut;
+    if (node->words) left = code / 32 < node->words && ((sets[node->cut + code / 32] >> (code % 32)) & 1u);
     root = left ? node->left : node->right;
   }}
   return leaves[~root];
@@ -423,27 +418,33 @@ static inline int {function}(const char *level) {{
         return f"{self.prefix}_below({cuts} + {at}[{which}], {at}[{which} + 1] - {at}[{which}], {x})"
 
     def _walk(self, item: Expression, values: str) -> None:
-        """Append the walk of all trees: nodes as constants, codes in an array."""
+        """Append the walk of all trees: nodes as constants, codes in an array.
+
+        Codes of missing numbers are above all cuts: nodes that send them left test a copy of the code in which they are -1.
+        """
         self.helpers.add("walk")
         trees: CodeTrees = item.data
         codes, source = f"{values}_codes", item.args[0]
-        read = [self.read(source, column) for column in range(source.width)]
-        self.body.append(f"  const long long {codes}[] = {{{_wrapped(read)}}};")
+        read = [f"(int){self.read(source, column)}" for column in range(source.width)]
+        copies: dict[int, int] = {}
         words: list[int] = []
         nodes = []
-        for node in range(len(trees.column)):
-            members, at = trees.members[node], -1
-            size = 0
+        for node, members in enumerate(trees.members):
+            column, cut, size = int(trees.column[node]), int(trees.cut[node]), 0
             if members is not None:
-                at, own = len(words), _bitset(members)
-                size = len(own)
+                own = _bitset(members) or [0]
+                cut, size = len(words), len(own)
                 words += own
-            numbers = (trees.column[node], trees.cut[node], trees.missing[node], trees.missing_left[node], at, size)
-            nodes.append("{" + ", ".join(str(int(x)) for x in (*numbers, trees.left[node], trees.right[node])) + "}")
-        none = "{0, 0, 0, 0, 0, 0, -1, -1}"
+            elif trees.missing_left[node]:
+                if column not in copies:
+                    copies[column] = len(read)
+                    read.append(f"{read[column]} == {trees.missing[node]} ? -1 : {read[column]}")
+                column = copies[column]
+            nodes.append(f"{{{trees.left[node]}, {trees.right[node]}, {cut}, {column}, {size}}}")
+        self.body.append(f"  const int {codes}[] = {{{_wrapped(read)}}};")
         leaves, roots = self._table(trees.value, "float"), self._table(trees.root, "int", signed=True)
         self.body += [
-            f"  static const {self.prefix}_node {values}_nodes[] = {{{_wrapped(nodes or [none])}}};",
+            f"  static const {self.prefix}_node {values}_nodes[] = {{{_wrapped(nodes or ['{-1, -1, 0, 0, 0}'])}}};",
             f"  static const unsigned {values}_sets[] = {{{_wrapped([f'{word}u' for word in words] or ['0u'])}}};",
             f"  for (int i = 0; i < {len(trees)}; i++)",
             f"    {values}[i] = {self.prefix}_walk({values}_nodes, {values}_sets, {leaves}, {roots}[i], {codes});",
