@@ -92,7 +92,8 @@ def varying_ranges(finding: Finding) -> list[ErrorRange]:
     if finding.curve is None or not _is_significant(finding):
         return []
     ranges = error_ranges(finding.curve)
-    return ranges if len(ranges) > 1 or is_hidden_by_mean(finding) else []
+    some = any(math.isfinite(end) for found in ranges for end in (found.low, found.high))  # else they are all scores
+    return ranges if len(ranges) > 1 or (some and is_hidden_by_mean(finding)) else []
 
 
 def describe_scores(finding: Finding) -> str:
