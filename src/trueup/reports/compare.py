@@ -125,7 +125,7 @@ def _describe_worse(count: int, before: Finding, after: Finding, vocabulary: Voc
         sizes = f"ecce {number(before.ecce, 2)} before, {number(after.ecce, 2)} now"
         ratios = f"errors that vary with the score have grown ({sizes})"
     name = shorten(after.segment, MAX_NAME_LENGTH)
-    return f"{count_segments(count, vocabulary)} {verb} become worse, most of all {name}: {ratios}."
+    return f"{count_segments(count, vocabulary)} {verb} become worse, most in {name}: {ratios}."
 
 
 def compared_sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> tuple[str, str]:
