@@ -326,7 +326,7 @@ def _compared_table(
         first,
         Column("obs/exp", change, f"observed/expected: {ends}", "moved"),
         Column(scale.text, marks, both, "forest"),
-        Column("excess", excess, f"observed minus expected, summed: {ends}", "interval"),
+        Column("excess", excess, f"{model.excess_meaning(results[0])}: {ends}", "interval"),
         *(column for listed in tests for column in listed),
     ]
     groups = (("", 2), ("change", 3), *((name, len(tests[0])) for name in names))

@@ -42,6 +42,7 @@ from trueup.reports.model import (
     Figure,
     TableView,
     count_cell,
+    excess_meaning,
     finding_columns,
     make_table,
     number_cell,
@@ -306,7 +307,7 @@ def problem_table(
         Column(
             f"excess{outcomes}",
             lambda p: number_cell(p.finding.excess, signed_count(p.finding.excess)),
-            "observed minus expected, summed",
+            excess_meaning(audit),
         ),
         ratio,
         forest,
