@@ -557,11 +557,11 @@ def test_real_outcomes_without_noise_have_a_p_value_of_zero_or_one():
 
 
 def test_an_excess_with_weights_is_called_a_weighted_sum(scored):
-    for given, words in (
+    for weights, words in (
         ({}, "excess is the sum of"),
         ({"weight": np.full(len(scored["p"]), 2.0)}, "excess is the weighted sum of"),
     ):
-        audit = tu.audit(scored, **ROLES, **given)
+        audit = tu.audit(scored, **ROLES, **weights)
         assert any(words in note for note in audit.notes)
 
 
