@@ -356,12 +356,12 @@ def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tup
             require(len({len(arrays[name]) for name in names}) == 1, f"{place} has arrays of unequal length")
         own, nodes = slice(nodes, nodes + len(arrays["feature"])), nodes + len(arrays["feature"])
         forests.append(Forest(**arrays, left_share=shares[own].copy()))
-        _check_forest(forests[-1], place, levels, outputs)
+        check_forest(forests[-1], place, levels, outputs)
     require(all(begin[name] == len(array) for name, array in stored.items()), "it has trees that belong to no round")
     return forests
 
 
-def _check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: int) -> None:
+def check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: int) -> None:
     """Raise FileContentError, naming ``place``, for arrays that would send the scorer out of bounds or into a loop."""
     nodes, leaves = len(forest.feature), len(forest.value)
     links = np.concatenate([forest.root, forest.left, forest.right]).astype(np.int64)
