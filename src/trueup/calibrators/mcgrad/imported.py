@@ -161,9 +161,9 @@ def _parse_model(text: str, prediction: str) -> Model:
     if encoded and categorical:
         require(isinstance(content.get("encoder"), str), "it has no encoder of its categories")
         columns = _parse_encoder(content["encoder"], len(categorical))
-        vocabularies = [Vocabulary.of_encoder(*column) for column in zip(categorical, columns, used, strict=True)]
+        vocabularies = [ImportedCategories.of_encoder(*column) for column in zip(categorical, columns, used, strict=True)]
     else:
-        vocabularies = [Vocabulary.of_codes(name, codes) for name, codes in zip(categorical, used, strict=True)]
+        vocabularies = [ImportedCategories.of_codes(name, codes) for name, codes in zip(categorical, used, strict=True)]
     if parameters.get("allow_missing_segment_feature_values") is False:
         warnings.warn(MCGRAD_DIFFERS, ImportedModelWarning, stacklevel=4)
     features = (*(own.feature for own in vocabularies), *(Feature(name, "numeric") for name in numeric))
@@ -183,7 +183,7 @@ def _find_task(boosters: Sequence[BoosterText], parameters: dict[str, Any]) -> T
 
 
 def _build_rounds(
-    boosters: Sequence[BoosterText], factors: Sequence[float], vocabularies: Sequence[Vocabulary], schema: Schema
+    boosters: Sequence[BoosterText], factors: Sequence[float], vocabularies: Sequence[ImportedCategories], schema: Schema
 ) -> tuple[CascadeRound, ...]:
     """Return the rounds of a Cascade, validated as those of a file."""
     floors = {} if schema.task == "regression" else {"floors": FLOORS}
@@ -232,14 +232,14 @@ def _codes_of(words: UInt32Array) -> AnyArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Vocabulary:
+class ImportedCategories:
     """A categorical column of mcgrad as a feature, and the bit of each of mcgrad's codes in the sets of a `Forest`."""
 
     feature: Feature
     bits: AnyArray  # at a code of mcgrad: 1 + the code of the level, 0 for missing values, -1 for none
 
     @classmethod
-    def of_encoder(cls, name: str, codes: dict[str | None, int], used: AnyArray) -> Vocabulary:
+    def of_encoder(cls, name: str, codes: dict[str | None, int], used: AnyArray) -> ImportedCategories:
         """Return the vocabulary of a column whose texts have ``codes``, None those of missing values.
 
         mcgrad sends unseen categories to the right, and so missing ones, unless training had some and a node sends them
@@ -259,7 +259,7 @@ class Vocabulary:
         return cls(Feature(name, "categorical", (*levels, label), unseen_level=True), bits)
 
     @classmethod
-    def of_codes(cls, name: str, used: AnyArray) -> Vocabulary:
+    def of_codes(cls, name: str, used: AnyArray) -> ImportedCategories:
         """Return the vocabulary of a column of integer codes: the ``used`` ones, since trees treat all others alike."""
         require(len(used) <= MAX_CATEGORIES, f"column {name!r} has too many categories")
         bits = np.full(int(used.max(initial=-1)) + 1, -1)
