@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trueup import decisions, figures, metrics, simulate
+    from trueup import decisions, figures, metrics, mlflow, simulate
     from trueup.audits.audit import audit
     from trueup.audits.result import Audit, Finding
     from trueup.audits.swap_regret import swap_regret
@@ -69,6 +69,7 @@ __all__ = [
     "load",
     "load_mcgrad",
     "metrics",
+    "mlflow",
     "report",
     "save",
     "scan",

@@ -92,7 +92,7 @@ def save(model: Any, path: storage.Target, *, evidence: bool = False) -> None:
     >>> bool((tu.load(buffer.getvalue()).predict(data) == fix.predict(data)).all())
     True
     """
-    saved = _model_of(model)
+    saved = model_of(model)
     if saved.map.unsavable_hint is not None:
         raise ArgumentError(
             f"a model made of {saved.map.describe()} cannot be saved: it holds objects of another library",
@@ -113,7 +113,8 @@ def save(model: Any, path: storage.Target, *, evidence: bool = False) -> None:
     storage.write(path, {MANIFEST: text.encode("utf-8", "surrogatepass"), **blobs, **arrays}, kind=KIND)
 
 
-def _model_of(model: Any) -> Model:
+def model_of(model: Any) -> Model:
+    """Return a Model, or that of a fitted calibrator; raise if there is none that can be saved."""
     fitted = model if isinstance(model, Model) else getattr(model, "model_", None)
     if isinstance(fitted, Model):
         return fitted
