@@ -1,9 +1,9 @@
-"""Fit small models with mcgrad and write them, with scores of rows, to tests/golden/mcgrad_files/: `tu.load_mcgrad` reads these.
+"""Fit small models with mcgrad and write them, with scores of rows, to tests/golden/mcgrad_files/.
 
     .bench/mcgrad/bin/python bench/peers/mcgrad_models.py
 
-Made with mcgrad 0.1.5: a few trees per round (`SMALL`), so that the files are small. Rows have missing and unseen values,
-scores of exactly 0 and 1, and infinite numbers.
+Tests of `tu.load_mcgrad` read them. Made with mcgrad 0.1.5: a few trees per round (`SMALL`), so that files are small.
+Rows have missing and unseen values, scores of exactly 0 and 1, and infinite numbers.
 """
 
 from __future__ import annotations

@@ -160,7 +160,8 @@ def _pyfunc_options(model: Model, audit: Any, folder: Path, options: dict[str, A
     """Write the files of a model to a new folder; return the parameters of MLflow that save it."""
     own = {"loader_module", "data_path", "python_model", "signature", "artifacts"} & set(options)
     if own:
-        raise ArgumentError(f"{', '.join(sorted(own))} cannot be set: trueup sets them from the model", hint="leave them out")
+        listed = ", ".join(sorted(own))
+        raise ArgumentError(f"{listed} cannot be set: trueup sets them from the model", hint="leave them out")
     folder.mkdir()
     save(model, folder / MODEL_FILE)
     if audit is not None:

@@ -211,7 +211,7 @@ def _read_schema(entry: Any) -> Schema:
         require(item["kind"] in ("categorical", "numeric", "date"), "a feature is invalid")
         require(len(set(levels)) == len(levels) and (not levels or item["kind"] == "categorical"), "levels are invalid")
         unseen = item.get("unseen_level", False)
-        valid = isinstance(unseen, bool) and (levels or not unseen)
+        valid = isinstance(unseen, bool) and (len(levels) > 0 or not unseen)
         require(valid, "the level of unseen values is invalid")
         features.append(Feature(item["name"], item["kind"], levels, unseen))
     prediction, classes = read_texts(entry["prediction"], "predictions"), read_texts(entry["classes"], "classes")

@@ -146,7 +146,7 @@ def test_missing_numbers_follow_the_rule_of_lightgbm(threshold, decision, left):
     assert model.predict_one({"p": 0.5, "x": None}) == model.predict_one({"p": 0.5, "x": -9.0 if left else 9.0})
 
 
-@pytest.mark.parametrize("changes, message", [
+@pytest.mark.parametrize(("changes", "message"), [
     ({"extra": "is_linear=1\n", "tree": ""}, "linear functions"),
     ({"decision": "6"}, "zeros as missing values"),
     ({"decision": "16"}, "unknown kind of decision"),
@@ -199,7 +199,7 @@ def test_categories_of_python_read_as_they_do_in_a_frame(key, value):
     assert other == pytest.approx(1 / (1 + np.exp(1.0)))
 
 
-@pytest.mark.parametrize("encoder, message", [
+@pytest.mark.parametrize(("encoder", "message"), [
     ("{0: {(1, 2): 0}}", "no text, number or boolean"), ("{0: {Timestamp('2020-01-01'): 0}}", "no text, number or boolean"),
     ("{0: {'a': 0, 'a': 1}}", "two categories that read 'a'"), ("{0: {1: 0, 1.0: 1}}", "two categories that read '1'"),
     ("{0: {None: 0, nan: 1}}", "two categories"), ("{0: {True: 0, 2: 1}}", "mixes booleans with numbers"),
@@ -230,7 +230,7 @@ def test_sources_of_every_kind_are_read(binary, tmp_path):
         assert _load(source).predict(rows).tolist() == expected
 
 
-@pytest.mark.parametrize("source, error, message", [
+@pytest.mark.parametrize(("source", "error", "message"), [
     ("no/such/file", FileError, "cannot read no/such/file"), (b"\xff\xfe", FileError, "it is no text"), (b"[]", FileError, "not a model that"),
     (b"{}", FileError, "does not name its columns"), (b'{"schema_version": 3}', FileError, "schema version 3"),
     (b"{" * 100_000, FileError, "not a model"), (b"[" * 100_000, FileError, "not a model"), (b'{"mcgrad": NaN}', FileError, "the number NaN"),
@@ -290,8 +290,12 @@ def test_damaged_trees_are_refused_or_harmless(binary):
         at = int(random.integers(len(lines)))
         name, _, value = damaged[at].partition("=")
         numbers = value.split(" ")
-        numbers[int(random.integers(len(numbers)))] = str(random.choice(["", "-1", "7", "99999999999", "1e308", "nan", "x", "0 0", "-2147483649"]))
-        damaged[at] = str(random.choice(np.array(["", name, f"{name}={' '.join(numbers)}", f"{damaged[at]}\n{damaged[at]}"], object)))
+        numbers[int(random.integers(len(numbers)))] = str(
+            random.choice(["", "-1", "7", "99999999999", "1e308", "nan", "x", "0 0", "-2147483649"])
+        )
+        damaged[at] = str(
+            random.choice(np.array(["", name, f"{name}={' '.join(numbers)}", f"{damaged[at]}\n{damaged[at]}"], object))
+        )
         content["mcgrad"][0]["booster"] = "\n".join(damaged) + "end of trees\n"
         try:
             usable(_load(json.dumps(content)), rows)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
-import sys
 import warnings
 from pathlib import Path
 
@@ -19,17 +19,17 @@ ROUNDS = {"num_rounds": 3, "early_stopping": False}
 
 
 @pytest.fixture(scope="module")
-def peer(request):
+def peer():
     """The module that makes the golden files, with the classes of mcgrad."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("mcgrad", reason="mcgrad is not installed: pip install 'trueup[parity]'", exc_type=ImportError)
         folder = str(Path(__file__).parents[2] / "bench" / "peers")
-        sys.path.insert(0, folder)
-        request.addfinalizer(lambda: sys.path.remove(folder))
-        import mcgrad_models
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(folder)
+            module = importlib.import_module("mcgrad_models")
     logging.getLogger("mcgrad").setLevel(logging.ERROR)
-    return mcgrad_models
+    return module
 
 
 @pytest.mark.parametrize(("kind", "settings", "missing"), [

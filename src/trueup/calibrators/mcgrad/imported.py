@@ -21,7 +21,7 @@ import numpy as np
 
 from trueup import storage
 from trueup.calibrators.explain import Explanation
-from trueup.calibrators.floors import MIN_FLOOR, Floors
+from trueup.calibrators.floors import MIN_FLOOR, OLD_FLOORS, Floors
 from trueup.calibrators.history import History
 from trueup.calibrators.mcgrad.cascade import CONTENT_ERRORS, FACTOR_BOUNDS, Cascade, CascadeRound, check_forest
 from trueup.calibrators.mcgrad.lightgbm_text import WORD_BITS, BoosterText, parse_booster
@@ -50,8 +50,8 @@ MEMBER = re.compile(
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.ASCII)
 HINT = "write it with model.serialize() of mcgrad 0.1.5"
 MCGRAD_DIFFERS = (
-    "mcgrad predicts NaN for rows with a missing feature by this model (allow_missing_segment_feature_values=False), and the "
-    "import predicts a score\nhint: leave such rows out, if they must not have one"
+    "mcgrad predicts NaN for rows with a missing feature by this model (allow_missing_segment_feature_values=False), and "
+    "the import predicts a score\nhint: leave such rows out, if they must not have one"
 )
 
 
@@ -186,7 +186,7 @@ def _build_rounds(
     boosters: Sequence[BoosterText], factors: Sequence[float], vocabularies: Sequence[ImportedCategories], schema: Schema
 ) -> tuple[CascadeRound, ...]:
     """Return the rounds of a Cascade, validated as those of a file."""
-    floors = {} if schema.task == "regression" else {"floors": FLOORS}
+    floors = OLD_FLOORS if schema.task == "regression" else FLOORS
 
     def recode(feature: int, words: UInt32Array) -> UInt32Array:
         # A node that tests a number as a category is invalid, and `check_forest` rejects it.
@@ -197,7 +197,7 @@ def _build_rounds(
         require(len(booster.trees) > 0, f"round {number} has no trees")
         forest = booster.to_forest(recode)
         check_forest(forest, f"round {number}", schema.levels, outputs=1)
-        rounds.append(CascadeRound((factor,), (forest,), len(booster.trees), **(floors if number == 1 else {})))
+        rounds.append(CascadeRound((factor,), (forest,), len(booster.trees), floors=floors if number == 1 else OLD_FLOORS))
     return tuple(rounds)
 
 
@@ -316,19 +316,20 @@ def _parse_codes(text: str, place: int, column: str) -> tuple[dict[str | None, i
     return codes, place
 
 
-def _parse_category(token: str, column: str) -> tuple[str | None, str]:
+def _parse_category(text: str, column: str) -> tuple[str | None, str]:
     """Return the text of a category as a Table has it, None for a missing value; and its kind."""
-    if token[0] in "'\"":
+    if text[0] in "'\"":
         try:
-            return str(ast.literal_eval(token)), "text"
+            return str(ast.literal_eval(text)), "text"
         except SyntaxError:
             raise FileContentError(f"the encoder of {column} has an invalid text") from None
-    if token in ("None", "nan"):
+    if text in ("None", "nan"):
         return None, "missing"
-    if token in ("True", "False"):
-        return FLAG_LEVELS[token == "True"], "flag"
-    require(NUMBER.fullmatch(token) is not None, f"the encoder of {column} has a category that is no text, number or boolean")
-    value = float(token)
+    if text in ("True", "False"):
+        return FLAG_LEVELS[text == "True"], "flag"
+    valid = NUMBER.fullmatch(text) is not None
+    require(valid, f"the encoder of {column} has a category that is no text, number or boolean")
+    value = float(text)
     require(math.isfinite(value), f"the encoder of {column} has an infinite category")
-    is_integer_text = "." not in token and "e" not in token
-    return token if is_integer_text and abs(value) >= 2**53 else format_number(value), "number"
+    is_integer_text = "." not in text and "e" not in text
+    return text if is_integer_text and abs(value) >= 2**53 else format_number(value), "number"

@@ -163,7 +163,7 @@ def _left_shares(lines: Mapping[str, str], left: IntArray, right: IntArray, plac
     of = [np.maximum(counts[np.where(child >= 0, child, nodes + ~child)], 0).astype(float) for child in (left, right)]
     total = of[0] + of[1]
     share = np.where(total > 0, of[0] / np.maximum(total, 1.0), 0.5)
-    return np.clip(np.rint(255 * share), 1, 254).astype(np.uint8)
+    return np.asarray(np.clip(np.rint(255 * share), 1, 254), np.uint8)
 
 
 def _integers(lines: Mapping[str, str], name: str, count: int | None, place: str) -> IntArray:
