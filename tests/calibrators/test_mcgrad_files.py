@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -17,7 +18,7 @@ from forged import STRANGE, changed, places, usable
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.mcgrad.lightgbm_text import parse_booster
 from trueup.calibrators.model import FileContentError
-from trueup.errors import ArgumentError, FileError, ImportedModelWarning, TrueupError
+from trueup.errors import ArgumentError, FileError, ImportedModelWarning, TrueupError, UnseenWarning
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "golden" / "mcgrad_files").glob("*.json"))}
 TOLERANCE = 1e-12
@@ -312,6 +313,31 @@ def test_imported_models_say_where_they_are_from(binary):
     assert repr(model.history) == "History: 2 rounds, as mcgrad kept them; its file states no losses"
     assert model.info().shrunken_gain is None
     assert model.about.parameters["mcgrad"]["lightgbm_params"]["num_leaves"] == 5
+
+
+def test_the_code_of_the_guide_runs(binary, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("clicks.json").write_text(binary[0])
+    page = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text()
+    (code,) = re.findall(r"^```python\n([^`]*load_mcgrad.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names = {"tu": tu, "later": binary[1]}
+    exec(code, names)
+    np.testing.assert_allclose(names["scores"], binary[2], rtol=0, atol=TOLERANCE)
+    assert tu.load("clicks.trueup").predict(binary[1]).tolist() == names["scores"].tolist()
+
+
+def test_an_imported_model_has_no_losses_to_draw(binary):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ArgumentError, match="no losses to draw"):
+        tu.figures.draw_history(_load(binary[0]))
+
+
+def test_columns_without_a_known_value_are_warned_of(binary):
+    text, rows, _ = binary
+    many = {name: np.repeat(column[30:31], 100) for name, column in rows.items()}
+    for column, treated in (("region", "alike"), ("branch", "as missing")):
+        with pytest.warns(UnseenWarning, match=f"no value of column '{column}' is known.*all are treated {treated}"):
+            _load(text).predict({**many, column: np.full(100, "Mars", object)})
 
 
 def test_lightgbm_is_not_imported(tmp_path, binary):

@@ -114,6 +114,11 @@ class History:
         return self.evaluated_on not in (EXPECTED, IMPORTED)
 
     @property
+    def is_imported(self) -> bool:
+        """Return whether the rounds are those of another package, whose losses are not known."""
+        return self.evaluated_on == IMPORTED
+
+    @property
     def is_cross_fit(self) -> bool:
         """Return whether held-out scores are those of models of other folds: their errors cancel within groups."""
         return self.chosen > 0 and self.evaluated_on == CROSS_VALIDATION
