@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from forged import STRANGE, changed, places, usable
+from forged import STRANGE, changed, places, refused, store, usable
+from trueup import storage
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.mcgrad.lightgbm_text import parse_booster
 from trueup.calibrators.model import FileContentError
 from trueup.errors import ArgumentError, FileError, ImportedModelWarning, TrueupError, UnseenWarning
+from trueup.modelfile import KIND, MANIFEST
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "golden" / "mcgrad_files").glob("*.json"))}
 TOLERANCE = 1e-12
@@ -151,7 +153,8 @@ def test_missing_numbers_follow_the_rule_of_lightgbm(threshold, decision, left):
     ({"extra": "is_linear=1\n", "tree": ""}, "linear functions"),
     ({"decision": "6"}, "zeros as missing values"),
     ({"decision": "16"}, "unknown kind of decision"),
-    ({"factor": 0.001}, "the unshrink factor of round 1 is not between 0.02 and 50: 0.001"),
+    ({"factor": 1e-10}, "the unshrink factor of round 1 is not between 1e-09 and 50: 1e-10"),
+    ({"factor": 60}, "the unshrink factor of round 1"),
     ({"factor": -1.0}, "the unshrink factor of round 1"),
     ({"factor": "1"}, "the unshrink factor of round 1"),
     ({"objective": "poisson"}, "neither the objective binary"),
@@ -313,6 +316,41 @@ def test_imported_models_say_where_they_are_from(binary):
     assert repr(model.history) == "History: 2 rounds, as mcgrad kept them; its file states no losses"
     assert model.info().shrunken_gain is None
     assert model.about.parameters["mcgrad"]["lightgbm_params"]["num_leaves"] == 5
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None, []])
+def test_a_saved_level_of_unseen_values_is_validated(binary, tmp_path, value):
+    buffer, path = io.BytesIO(), tmp_path / "model.trueup"
+    tu.save(_load(binary[0]), buffer)
+    parts = storage.read(buffer.getvalue(), kind=KIND)
+    for feature, flag in ((0, value), (3, True)):  # a number has no levels
+        manifest = json.loads(parts[MANIFEST])
+        manifest["schema"]["features"][feature]["unseen_level"] = flag
+        store(path, {**parts, MANIFEST: json.dumps(manifest).encode()})
+        refused(path, "the level of unseen values is invalid")
+
+
+def test_files_without_such_a_level_do_not_state_it():
+    buffer = io.BytesIO()
+    tu.save(_load(_stored("codes")[0]), buffer)
+    assert b"unseen_level" not in buffer.getvalue()
+
+
+def test_a_column_that_was_always_missing_has_unseen_values_alone():
+    model = _load(_categories("{0: {None: 0}}"))
+    found = [model.predict_one({"p": 0.5, "c": value}) for value in (None, "Mars")]
+    assert found == pytest.approx([1 / (1 + np.exp(-1)), 1 / (1 + np.exp(1))])
+
+
+def test_the_prediction_may_be_a_feature_as_well():
+    model = _load(_hand_made(names=((), ("p",))))
+    expected = [1 / (1 + np.exp(0.25)), 0.75 * np.exp(0.75) / (0.25 + 0.75 * np.exp(0.75))]  # odds times e^leaf
+    np.testing.assert_allclose(model.predict({"p": [0.5, 0.75]}), expected, rtol=1e-14)
+
+
+def test_codes_of_categories_have_a_bound():
+    with pytest.raises(FileError, match="has categories above 4,194,303"):
+        _load(_categories("{0: {'a': 0}}", sets=" ".join(["1"] * (1 + (1 << 17)))))
 
 
 def test_the_code_of_the_guide_runs(binary, tmp_path, monkeypatch):

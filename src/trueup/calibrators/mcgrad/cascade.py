@@ -78,7 +78,8 @@ LEFT_SHARE, SHARE_DTYPE = "forests/left_share", "|u1"  # an array that older fil
 FOREST_DTYPES = {**TREE_DTYPES, **NODE_DTYPES, "words": "<u4", "value": "<f8"}
 RESCALING = "rescaling (theta)"
 NO_CONDITION = "every row"
-FACTOR_BOUNDS = (0.02, 50.0)  # of the factor of a line or of a round of trees
+FACTOR_BOUNDS = (0.02, 50.0)  # of the factor of a line
+STORED_BOUNDS = (1e-9, 50.0)  # of a factor in a file; mcgrad finds the factors of its rounds between 1e-8 and 50
 MIN_CLIPPING = 1e-12  # of a prediction: smaller differences are rounding
 CHECKPOINT, CHECKPOINT_MANIFEST = "trueup checkpoint", "checkpoint.json"  # the kind of file, and its manifest
 CONTENT_ERRORS = (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
@@ -425,7 +426,7 @@ def unpack_rounds(
     require(known <= set(blobs) <= known | optional, "it has arrays that the manifest does not list")
     sizes = [size for entry in entries for size in (*entry["forests"], *entry.get("more", ()))]
     forests = iter(unpack_forests(sizes, blobs, levels, outputs))
-    low, high = FACTOR_BOUNDS
+    low, high = STORED_BOUNDS
     rounds: list[CascadeRound] = []
     for entry in entries:
         require(is_integer(entry["trees"]) and entry["trees"] >= 0 and len(entry["forests"]) >= 1, "a round is empty")

@@ -23,7 +23,7 @@ from trueup import storage
 from trueup.calibrators.explain import Explanation
 from trueup.calibrators.floors import MIN_FLOOR, OLD_FLOORS, Floors
 from trueup.calibrators.history import History
-from trueup.calibrators.mcgrad.cascade import CONTENT_ERRORS, FACTOR_BOUNDS, Cascade, CascadeRound, check_forest
+from trueup.calibrators.mcgrad.cascade import CONTENT_ERRORS, STORED_BOUNDS, Cascade, CascadeRound, check_forest
 from trueup.calibrators.mcgrad.lightgbm_text import WORD_BITS, BoosterText, parse_booster
 from trueup.calibrators.model import FileContentError, FitRecord, Model, is_integer, read_texts, require
 from trueup.calibrators.stopping import IMPORTED, Evaluation, task_loss
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSIONS = (None, 1, 2)  # of mcgrad's files; the first had none
 TASKS: dict[str, Task] = {"binary": "binary", "regression": "regression"}  # by the objective of the trees
 FLOORS: Floors = (MIN_FLOOR, MIN_FLOOR)  # mcgrad adds 1e-304 to p and to 1 - p before their logarithms
-MAX_BYTES = 1 << 28
-MAX_CATEGORIES = 1 << 22
+MAX_BYTES = 1 << 27
 UNSEEN = "(unseen)"
 MEMBER = re.compile(
     r"""\s*(?P<key>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.+-]+)\s*:\s*(?P<code>\d{1,10})\s*(?P<end>[,}])""", re.DOTALL
@@ -78,7 +77,7 @@ def load_mcgrad(source: str | bytes | os.PathLike[str] | IO[Any], prediction: st
     ------
     FileError
         If the file is damaged, or of a model that trueup does not have: trees with linear functions in their leaves or
-        zeros as missing values, factors of a round below 0.02 or above 50, categories of other types than
+        zeros as missing values, factors of a round that are not between 1e-9 and 50, categories of other types than
         texts, numbers and booleans, or columns without names.
 
     Examples
@@ -148,7 +147,7 @@ def _parse_model(text: str, prediction: str) -> Model:
         place, factor = f"round {number}", entry["unshrink_factor"]
         require(isinstance(entry["booster"], str), f"{place} has no trees")
         boosters.append(parse_booster(entry["booster"], len(categorical) + len(numeric) + 1, place))
-        low, high = FACTOR_BOUNDS
+        low, high = STORED_BOUNDS
         valid = isinstance(factor, (int, float)) and not isinstance(factor, bool) and low <= factor <= high
         require(valid, f"the unshrink factor of {place} is not between {low:g} and {high:g}: {str(factor)[:20]}")
         factors.append(float(factor))
@@ -261,7 +260,6 @@ class ImportedCategories:
     @classmethod
     def of_codes(cls, name: str, used: AnyArray) -> ImportedCategories:
         """Return the vocabulary of a column of integer codes: the ``used`` ones, since trees treat all others alike."""
-        require(len(used) <= MAX_CATEGORIES, f"column {name!r} has too many categories")
         bits = np.full(int(used.max(initial=-1)) + 1, -1)
         bits[used] = np.arange(1, len(used) + 1)
         return cls(Feature(name, "categorical", tuple(map(str, used.tolist()))), bits)
@@ -312,7 +310,7 @@ def _parse_codes(text: str, place: int, column: str) -> tuple[dict[str | None, i
         kinds.add(kind)
     require(not {"flag", "number"} <= kinds, f"the encoder of {column} mixes booleans with numbers")
     numbers = sorted(codes.values())
-    require(len(codes) <= MAX_CATEGORIES and numbers == list(range(len(codes))), f"the codes of {column} are invalid")
+    require(numbers == list(range(len(codes))), f"the codes of {column} are invalid")
     return codes, place
 
 

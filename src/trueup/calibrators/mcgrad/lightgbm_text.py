@@ -26,7 +26,8 @@ VERSIONS = ("v3", "v4")
 CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of the decision type of a node
 MISSING_NONE, MISSING_ZERO, MISSING_NAN = 0, 1, 2  # its missing type, from bit 2 on
 MAX_DECISION = 4 * MISSING_NAN + DEFAULT_LEFT + CATEGORICAL
-MAX_TEXT = 1 << 28  # characters
+MAX_TEXT = 1 << 27  # characters
+MAX_CODE = 1 << 22  # of a category
 INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 WORD_BITS = 32
 
@@ -149,6 +150,7 @@ def _parse_sets(lines: Mapping[str, str], place: str) -> tuple[UInt32Array, ...]
     bounds, words = _integers(lines, "cat_boundaries", None, place), _integers(lines, "cat_threshold", None, place)
     rising = len(bounds) > 0 and bounds[0] == 0 and bounds[-1] == len(words) and bool((np.diff(bounds) >= 0).all())
     require(rising and bool(((words >= 0) & (words < 1 << WORD_BITS)).all()), f"{place} has invalid sets of categories")
+    require(int(np.diff(bounds).max(initial=0)) <= MAX_CODE // WORD_BITS, f"{place} has categories above {MAX_CODE - 1:,}")
     return tuple(np.split(words.astype(np.uint32), bounds[1:-1]))
 
 
