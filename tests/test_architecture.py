@@ -29,6 +29,7 @@ HOMES = {
     "sklearn": {"calibrators"},
     "lightgbm": {"learners/lightgbm.py"},
     "matplotlib": {"reports"},
+    "mlflow": {"mlflow.py"},
     "torch": {"kernels/laplace/cuda.py"},
     "pandas": {"cluster"},
     "polars": set(),
@@ -114,7 +115,7 @@ def test_every_public_name_can_be_had():
         trueup.adit  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["decisions", "errors", "figures", "metrics", "simulate"])
+@pytest.mark.parametrize("name", ["decisions", "errors", "figures", "metrics", "mlflow", "simulate"])
 def test_public_modules_are_imported_by_their_names(name):
     import trueup
 

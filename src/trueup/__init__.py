@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trueup import decisions, figures, metrics, simulate
+    from trueup import decisions, figures, metrics, mlflow, simulate
     from trueup.audits.audit import audit
     from trueup.audits.result import Audit, Finding
     from trueup.audits.swap_regret import swap_regret
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.lsboost.estimator import LSBoost
     from trueup.calibrators.matrix.estimator import MatrixScaling
     from trueup.calibrators.mcgrad.estimator import MCGrad
+    from trueup.calibrators.mcgrad.imported import load_mcgrad
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
     from trueup.calibrators.prior.estimator import PriorCorrection
@@ -68,7 +69,9 @@ __all__ = [
     "export",
     "figures",
     "load",
+    "load_mcgrad",
     "metrics",
+    "mlflow",
     "report",
     "save",
     "scan",
@@ -93,6 +96,7 @@ _MODULES = {
     "calibrators.matrix.estimator": ("MatrixScaling",),
     "calibrators.lsboost.estimator": ("LSBoost",),
     "calibrators.mcgrad.estimator": ("MCGrad",),
+    "calibrators.mcgrad.imported": ("load_mcgrad",),
     "calibrators.model": ("Model",),
     "calibrators.patches.estimators": ("HKRR", "Multiaccuracy"),
     "calibrators.prior.estimator": ("PriorCorrection",),

@@ -22,6 +22,7 @@ __all__ = [
     "FileError",
     "HardPredictionWarning",
     "IdentifierWarning",
+    "ImportedModelWarning",
     "InvalidScoreWarning",
     "LeakageWarning",
     "LostWorkerError",
@@ -184,6 +185,10 @@ class DroppedColumnWarning(TrueupWarning):
 
 class ScoreColumnWarning(TrueupWarning):
     """A column that was not named looks like another score of the same outcome, and is used as any other column."""
+
+
+class ImportedModelWarning(TrueupWarning):
+    """A model of another package predicts scores for some rows for which that package predicts none."""
 
 
 class WarningRecord(NamedTuple):

@@ -92,7 +92,7 @@ def save(model: Any, path: storage.Target, *, evidence: bool = False) -> None:
     >>> bool((tu.load(buffer.getvalue()).predict(data) == fix.predict(data)).all())
     True
     """
-    saved = _model_of(model)
+    saved = model_of(model)
     if saved.map.unsavable_hint is not None:
         raise ArgumentError(
             f"a model made of {saved.map.describe()} cannot be saved: it holds objects of another library",
@@ -103,7 +103,7 @@ def save(model: Any, path: storage.Target, *, evidence: bool = False) -> None:
     manifest = {
         "format": FORMAT,
         "about": asdict(saved.about),
-        "schema": asdict(saved.schema),
+        "schema": _pack_schema(saved.schema),
         "map": {"kind": saved.map.kind, **entry},
         "history": saved.history.to_dict(),
         "explanation": saved.explanation.to_dict(),
@@ -113,7 +113,8 @@ def save(model: Any, path: storage.Target, *, evidence: bool = False) -> None:
     storage.write(path, {MANIFEST: text.encode("utf-8", "surrogatepass"), **blobs, **arrays}, kind=KIND)
 
 
-def _model_of(model: Any) -> Model:
+def model_of(model: Any) -> Model:
+    """Return a Model, or that of a fitted calibrator; raise if there is none that can be saved."""
     fitted = model if isinstance(model, Model) else getattr(model, "model_", None)
     if isinstance(fitted, Model):
         return fitted
@@ -193,6 +194,15 @@ def _reject_constant(text: str) -> float:
     raise FileContentError(f"it contains the number {text}")
 
 
+def _pack_schema(schema: Schema) -> dict[str, Any]:
+    """Return a schema as plain data; only features that have a level of unseen values state it."""
+    entry = asdict(schema)
+    for feature in entry["features"]:
+        if not feature["unseen_level"]:
+            del feature["unseen_level"]
+    return entry
+
+
 def _read_schema(entry: Any) -> Schema:
     features = []
     for item in entry["features"]:
@@ -200,7 +210,10 @@ def _read_schema(entry: Any) -> Schema:
         require(isinstance(item["name"], str), "a feature is invalid")
         require(item["kind"] in ("categorical", "numeric", "date"), "a feature is invalid")
         require(len(set(levels)) == len(levels) and (not levels or item["kind"] == "categorical"), "levels are invalid")
-        features.append(Feature(item["name"], item["kind"], levels))
+        unseen = item.get("unseen_level", False)
+        valid = isinstance(unseen, bool) and (len(levels) > 0 or not unseen)
+        require(valid, "the level of unseen values is invalid")
+        features.append(Feature(item["name"], item["kind"], levels, unseen))
     prediction, classes = read_texts(entry["prediction"], "predictions"), read_texts(entry["classes"], "classes")
     task, outcome, weight = entry["task"], entry["outcome"], entry["weight"]
     require(task in TASKS, "the task is unknown")

@@ -556,6 +556,15 @@ def test_real_outcomes_without_noise_have_a_p_value_of_zero_or_one():
     assert off.overall.note == "differs without any noise"
 
 
+def test_an_excess_with_weights_is_called_a_weighted_sum(scored):
+    for weights, words in (
+        ({}, "excess is the sum of"),
+        ({"weight": np.full(len(scored["p"]), 2.0)}, "excess is the weighted sum of"),
+    ):
+        audit = tu.audit(scored, **ROLES, **weights)
+        assert any(words in note for note in audit.notes)
+
+
 def test_weights_passed_as_an_array_are_named_in_the_result(scored):
     audit = tu.audit(scored, **ROLES, weight=np.ones(200))
     assert audit.schema.weight == "weight"

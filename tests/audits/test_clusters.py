@@ -250,15 +250,28 @@ def test_an_audit_of_very_uneven_clusters_says_why_and_what_to_do():
     columns = {name: rows[name] for name in ("y", "p", "customer", "region")}
     audit = tu.audit(columns, **ROLES, cluster="customer")
     assert audit.clusters == 100
-    assert audit.effective_clusters < 1.2
+    rows_of = np.bincount(rows["customer"])
+    assert audit.effective_clusters == pytest.approx(2000**2 / (rows_of**2).sum())  # 2.7
     assert audit.verdict.endswith("10 effective clusters; a few large clusters have most of the rows")
-    assert "the 100 clusters count for 1.0 of equal size" in repr(audit)
+    assert "the 100 clusters count for 2.7 of equal size" in repr(audit)
     assert "weight each row by 1 / the number of rows of its cluster" in repr(audit)
     columns["w"] = 1 / np.bincount(rows["customer"])[rows["customer"]]
     followed = tu.audit(columns, **ROLES, weight="w", cluster="customer")
     assert followed.tested == 5
-    assert followed.effective_clusters > 90
+    assert followed.effective_clusters == pytest.approx(100)
     assert "a few large clusters" not in repr(followed)
+
+
+def test_clusters_of_few_rows_are_not_called_large_where_scores_differ():
+    random = np.random.default_rng(0)
+    customer = np.repeat(np.arange(4000), random.integers(1, 6, 4000))
+    p = np.minimum(0.02 * random.lognormal(0, 1.2, 4000), 0.9)[customer]  # few customers have most of the variance
+    rows = {"y": (random.random(4000)[customer] < p).astype(float), "p": p, "customer": customer}
+    rows["level"] = np.where(customer < 30, "small", "large")
+    audit = tu.audit(rows, **ROLES, cluster="customer")
+    assert not audit["level=small"].testable
+    assert "too few clusters" in repr(audit)
+    assert "a few large clusters" not in repr(audit)
 
 
 def test_the_design_effect_is_a_column_of_audits_with_clusters_only():
@@ -567,6 +580,27 @@ def test_ordinary_features_are_not_taken_for_identifiers(shift):
         logit = np.log(p / (1 - p)) + shift * (0.3 + 0.5 * np.log(columns["income"] / 22_000) + columns["age"] / 90)
         y = (random.random(n) < 1 / (1 + np.exp(-logit))).astype(float)
         assert not cluster_warnings({"y": y, "p": p, **columns})
+
+
+def test_the_warning_names_the_column_that_explains_the_others():
+    # Customers have a balance, which some share: rows with the same balance are correlated only within customers.
+    random = np.random.default_rng(0)
+    for seed in range(6):
+        rows = clustered_rows(seed, 400, 6, 1.0)
+        (message,) = cluster_warnings({**rows, "balance": random.integers(0, 200, 400)[rows["customer"]]})
+        assert 'cluster="customer"' in message
+    # Rows of balance 0 have an error, and are a segment.
+    rows = clustered_rows(2, 2000, 6, 1.0)
+    balance, hospital = random.integers(1, 500, 2000), random.integers(0, 100, 2000)
+    balance[:400] = 0
+    rows["y"] = np.where(balance[rows["customer"]] == 0, random.random(12_000) < rows["p"] ** 0.3, rows["y"])
+    (message,) = cluster_warnings({**rows, "balance": balance[rows["customer"]]})
+    assert 'cluster="customer"' in message
+    # Customers of one hospital have a common error, so rows of different customers are correlated, too.
+    shift = np.where(random.random(100) < 0.5, 0.0, 0.6)[hospital][rows["customer"]]
+    alike = {**rows, "hospital_id": hospital[rows["customer"]], "y": np.where(shift > 0, 1.0, rows["y"])}
+    (message,) = cluster_warnings(alike)
+    assert 'cluster="hospital_id"' in message
 
 
 def test_independent_rows_with_repeated_identifiers_do_not_warn():

@@ -71,6 +71,25 @@ def test_errors_within_tolerance_are_followed_by_a_next_step(loans_directory, ca
     assert "\nnext: collect more rows. A segment needs at least 50,000 to be tested.\n" in out
 
 
+def test_errors_are_followed_by_the_next_step_of_the_page_and_the_fit(loans_directory, capsys):
+    given = ["loans.parquet", *ROLES, "--by", "region"]
+    for more, sentence in (
+        (
+            [],
+            "decide how large an error matters, and audit again with it, for example --tolerance 10%. If these errors matter",
+        ),
+        (
+            ["--tolerance", "1%"],
+            "do not rely on the scores in these segments until they are corrected. Correct the scores: fit",
+        ),
+    ):
+        _, out, _ = run(capsys, *given, *more)
+        step, page, fit = out.splitlines()[-3:]
+        assert step.startswith(f"next: {sentence}")
+        assert page == f"  trueup audit loans.parquet {' '.join([*ROLES, '--by', 'region', *more])} -o report.html"
+        assert fit.startswith("  trueup fit loans.parquet ")
+
+
 def test_a_model_of_another_score_is_rejected(halves, capsys):
     scored(capsys, "m.trueup", "new.csv", "s.csv")
     given = ["s.csv", "--outcome", "y", "--prediction", "p_trueup", "--against", "age", "--task", "regression"]

@@ -218,7 +218,9 @@ def test_score_ranges_end_where_the_curve_crosses_the_diagonal():
     # The first range has 4, with a margin of 5, and is merged: -16, with a margin of 5 * sqrt(3) = 8.7.
     high = (pytest.approx(0.55), np.inf, 30.0)
     assert ranges([0.14, 0.2, 0.4, 1.0], half=0.05) == [(-np.inf, pytest.approx(0.55), -16.0), high]
-    assert ranges([0.2, 0.2, 0.4, 1.0], half=0.12) == []  # -10 +- 20.8, then 20 +- 24
+    # No two ranges are certain (-10 +- 20.8, then 20 +- 24): the one with the largest excess.
+    assert ranges([0.2, 0.2, 0.4, 1.0], half=0.12) == [high]
+    assert ranges([0.2, 0.2, 0.4, 0.8], half=0.2) == [(pytest.approx(0.2), pytest.approx(0.6), -20.0)]
     assert ranges([0.2, 0.4, 0.6, 0.8]) == [(-np.inf, np.inf, 40.0)]
     # Less than a tenth of the largest excess.
     assert ranges([0.08, 0.4, 0.6, 0.8]) == [(-np.inf, np.inf, 28.0)]

@@ -219,11 +219,11 @@ def test_a_fix_that_makes_a_segment_worse_is_not_recommended():
     assert steps[0].startswith("Do not use the corrected scores yet:")
     first, now = before["c=2"], worse["c=2"]
     assert steps[1] == (
-        f"{len(pairs)} segments have become worse, most of all c=2: observed/expected {first.ratio:.2f} before, "
+        f"{len(pairs)} segments have become worse, most in c=2: observed/expected {first.ratio:.2f} before, "
         f"{now.ratio:.2f} now."
     )
     page = render([before, worse])
-    assert "have become worse, most of all c=2" in page
+    assert "have become worse, most in c=2" in page
 
 
 def test_a_segment_that_becomes_worse_within_the_tolerance_is_stated_and_the_scores_may_be_used():
@@ -235,7 +235,7 @@ def test_a_segment_that_becomes_worse_within_the_tolerance_is_stated_and_the_sco
         assert use.startswith("Use the corrected scores, provided")
         assert use.endswith(limit)
         limit = "what remains is certainly within 200% on average."
-    assert "have become worse, most of all c=2" in warning
+    assert "have become worse, most in c=2" in warning
 
 
 def test_more_findings_than_before_are_not_recommended(miscalibrated, fixed):
@@ -394,7 +394,7 @@ def test_a_segment_whose_mean_improves_is_called_worse_by_its_errors_at_single_s
     assert abs(now.bias) < abs(first.bias)
     assert now.ecce > 1.1 * first.ecce
     warning = compared_step({"before": before, "after": after}).steps[1]
-    assert "most of all c=2: errors that vary with the score have grown" in warning
+    assert "most in c=2: errors that vary with the score have grown" in warning
     assert f"(ecce {first.ecce:.2g} before, {now.ecce:.2g} now)" in warning
     assert "observed/expected" not in warning
 

@@ -41,13 +41,14 @@ class ClusterEffects:
 
     ``pooled`` is the design effect by the correlation pooled over all rows, ``own`` that by the cluster sums of the segment
     itself; ``effective`` is the effective number of clusters, infinite where clusters can hardly matter. ``clusters`` is
-    the number of all clusters.
+    the number of all clusters, and ``equal`` how many clusters of equal weight they count for (Kish 1965).
     """
 
     pooled: FloatArray
     own: FloatArray
     effective: FloatArray
     clusters: int = 0
+    equal: float = np.inf
 
     @property
     def design(self) -> FloatArray:
@@ -127,7 +128,7 @@ def cluster_effects(rows: AuditRows, families: Sequence[SegmentFamily]) -> Clust
     pooled, own, effective = (
         np.concatenate([getattr(one, name) for one in effects]) for name in ("pooled", "own", "effective")
     )
-    return ClusterEffects(pooled, own, effective, found[0].clusters)
+    return ClusterEffects(pooled, own, effective, found[0].clusters, effects[0].equal)
 
 
 def inflate(tally: Tally, design: FloatArray) -> Tally:
@@ -167,6 +168,7 @@ def _effects(state: FloatArray, near: FloatArray, family: SegmentFamily) -> Clus
         np.where(known, pooled, 1.0),
         np.where(known, np.maximum(own, 1.0), 1.0),
         np.where(known & matters, effective, np.inf),
+        equal=float(weight[0] ** 2 / (state[0, pairs.PAIR_W] + tally.weights[0, sums.WEIGHT2])),
     )
 
 

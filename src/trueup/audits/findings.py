@@ -62,7 +62,7 @@ class RankedFindings:
     material: BoolArray
     overall_stretch: float = 1.0
     clusters: int = 0
-    effective_clusters: float = math.inf  # of all rows
+    effective_clusters: float = math.inf  # of equal weight
     spread: float = 1.0
 
 
@@ -141,8 +141,8 @@ def compute_findings(
     ranked = RankedFindings(columns, order, curves, levels[order], sizes[order], material[order], spread=spread)
     if effects is None:
         return ranked
-    stretch, effective = math.sqrt(effects.design[0]), float(effects.effective[0])
-    return replace(ranked, overall_stretch=stretch, clusters=effects.clusters, effective_clusters=effective)
+    stretch = math.sqrt(effects.design[0])
+    return replace(ranked, overall_stretch=stretch, clusters=effects.clusters, effective_clusters=effects.equal)
 
 
 def _material(

@@ -263,7 +263,7 @@ class Audit:
     source : Source or None
         Where the rows came from, and the command that read them, if known.
     clusters, effective_clusters : int, float
-        Number of clusters, 0 without; how many of equal size they count for, infinite where they hardly matter.
+        Number of clusters, 0 without; how many of equal size (with weights, of equal weight) they count for.
     cross_fitted : bool
         Whether the scores are the held-out predictions of a cross-fit, of which an audit is nearly blind.
     sampling : Sampling or None

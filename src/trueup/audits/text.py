@@ -92,7 +92,8 @@ def varying_ranges(finding: Finding) -> list[ErrorRange]:
     if finding.curve is None or not _is_significant(finding):
         return []
     ranges = error_ranges(finding.curve)
-    return ranges if len(ranges) > 1 or is_hidden_by_mean(finding) else []
+    some = any(math.isfinite(end) for found in ranges for end in (found.low, found.high))  # else they are all scores
+    return ranges if len(ranges) > 1 or (some and is_hidden_by_mean(finding)) else []
 
 
 def describe_scores(finding: Finding) -> str:
@@ -388,8 +389,9 @@ def notes(audit: Audit, *, count_thin: bool = True, power: bool = True, segments
         shift = f"a shift of {number(overall.mde, 2)}" if possible else "too few rows: no shift"
         lines.append(f"{shift} over all rows would have been found with 80% power")
     if audit.tested:
+        total = "weighted sum" if audit.weighted else "sum"
         lines.append(
-            f"{100 * (1 - audit.settings.alpha):g}% intervals hold for all {segments} at once; excess is the sum of "
+            f"{100 * (1 - audit.settings.alpha):g}% intervals hold for all {segments} at once; excess is the {total} of "
             "observed minus expected outcomes"
         )
     if audit.unexamined:

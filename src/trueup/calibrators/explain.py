@@ -109,6 +109,8 @@ class Explanation:
 
     def headline(self) -> str:
         """Return how many scores were raised and lowered, and by how much on average, as a sentence."""
+        if not self.rows:
+            return "the training rows are not known"
         if not self.corrections and not self.mean_change:
             return "nothing was corrected"
         unit = " points" if self.unit == "points" else ""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Floors = tuple[float, float]
 EPS = float(np.finfo(np.float64).eps)  # below it 1 - p has no digits left
+MIN_FLOOR = 1e-304  # the smallest floor, that of imported models: with it, 1 has a logit of its own
 TINY = 1e-300  # of the probabilities of several classes, whose logarithms are precise however small they are
 OLD_FLOORS: Floors = (MIN_PROBABILITY, MIN_PROBABILITY)  # of files that state none
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.stopping import CROSS_VALIDATION, EXPECTED, TRAINING_ROWS, Evaluation, total_shrunken_gain
+from trueup.calibrators.stopping import CROSS_VALIDATION, EXPECTED, IMPORTED, TRAINING_ROWS, Evaluation, total_shrunken_gain
 from trueup.data.columns import frame_like
 from trueup.metrics.result import html_table
 
@@ -111,7 +111,12 @@ class History:
     @property
     def is_evaluated(self) -> bool:
         """Return whether there were outcomes to evaluate on; if not, the losses assume that corrected scores are right."""
-        return self.evaluated_on != EXPECTED
+        return self.evaluated_on not in (EXPECTED, IMPORTED)
+
+    @property
+    def is_imported(self) -> bool:
+        """Return whether the rounds are those of another package, whose losses are not known."""
+        return self.evaluated_on == IMPORTED
 
     @property
     def is_cross_fit(self) -> bool:
@@ -124,7 +129,7 @@ class History:
 
         `loss_after` is that of rounds that were kept because it is low, and so optimistic. See `shrink_gain`.
         """
-        if self.evaluated_on in (TRAINING_ROWS, EXPECTED):
+        if self.evaluated_on in (TRAINING_ROWS, EXPECTED, IMPORTED):
             return math.nan
         return total_shrunken_gain([Evaluation(r.loss, r.gain, r.error, r.threshold) for r in self.rounds], self.chosen)
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 
 from trueup._validate import check_choice, check_integer
-from trueup.calibrators.floors import EPS, OLD_FLOORS, TINY, Floors
+from trueup.calibrators.floors import EPS, MIN_FLOOR, OLD_FLOORS, TINY, Floors
 from trueup.calibrators.row_explanation import EffectSums, RowExplanation, explain_change, value_text
-from trueup.calibrators.stopping import EXPECTED, task_loss
+from trueup.calibrators.stopping import EXPECTED, IMPORTED, task_loss
 from trueup.data.columns import encoder, engine_of, find_similar_name, from_array
 from trueup.data.frame import read_like
 from trueup.data.values import LOGIT_HINT, LOGIT_SETTING, MAX_VALUE, SUM_TOLERANCE, to_probabilities
@@ -197,7 +197,8 @@ def unpack_floors(entry: Mapping[str, Any]) -> Floors:
     """Restore floors from what `pack_floors` returned; raise FileContentError if they are invalid."""
     floors = entry.get("floors", list(OLD_FLOORS))
     valid = isinstance(floors, list) and len(floors) == 2 and all(isinstance(value, float) for value in floors)
-    require(valid and all(TINY <= value < 0.5 for value in floors) and floors[1] >= EPS, "the floors are invalid")
+    in_bounds = valid and all(TINY <= value < 0.5 for value in floors) and floors[1] >= EPS
+    require(in_bounds or (valid and floors == [MIN_FLOOR, MIN_FLOOR]), "the floors are invalid")
     return floors[0], floors[1]
 
 
@@ -244,16 +245,22 @@ class Info:
         file = "" if self.size is None else f", {self.size:,} bytes (format {self.format})"
         kept = [f"  evidence    {self.evidence:,} held-out rows with outcomes"] if self.evidence else []
         names = [*self.features[:SHOWN_FEATURES], *(["..."] if len(self.features) > SHOWN_FEATURES else [])]
+        origin = f"{self.method} of trueup {self.version}, fitted {self.fitted} on {self.rows:,} rows"
+        if self.evaluated_on == IMPORTED:
+            origin = f"{self.method} model without training rows, imported by trueup {self.version} on {self.fitted}"
+        unevaluated = {
+            EXPECTED: "  fitted without outcomes: not evaluated",
+            IMPORTED: "  imported: not evaluated",
+        }
         return "\n".join(
             [
-                f"{self.method} of trueup {self.version}, fitted {self.fitted} on {self.rows:,} rows{file}",
+                f"{origin}{file}",
                 f"  task        {self.task}",
                 f"  prediction  {', '.join(self.prediction) or 'none'}",
                 f"  features    {', '.join(names) or 'none'}",
                 f"  map         {self.map}",
-                f"  {self.evaluated_on}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}"
-                if self.evaluated_on != EXPECTED
-                else "  fitted without outcomes: not evaluated",
+                unevaluated.get(self.evaluated_on)
+                or f"  {self.evaluated_on}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}",
                 *kept,
             ]
         )

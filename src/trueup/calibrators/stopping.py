@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from trueup._validate import check_fraction, check_integer
-from trueup.calibrators.floors import clip_scores, raise_zeros
+from trueup.calibrators.floors import EPS, clip_scores, raise_zeros
 from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 from trueup.data import folds
 from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
@@ -48,6 +48,7 @@ LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ wit
 HELD_OUT_LOSS = "held-out loss"
 TRAINING_ROWS, CROSS_VALIDATION = "training rows", "cross-validation"
 EXPECTED = "the scores alone, as if the corrected ones were calibrated"  # of fits without outcomes
+IMPORTED = "rows that the file of another package does not state"  # of imported models, whose losses are not known
 MIN_ROWS = 10
 HOLDOUT_FOLDS = 1000  # folds that rows are assigned to if a share of them is held out
 CLUSTER_BUCKETS = 4096  # in which workers add up the gains of their clusters
@@ -144,6 +145,8 @@ def apply_link(prediction: FloatArray, link: str, floors: Floors | None = None) 
     if link == "softmax":
         return np.log(raise_zeros(p) if floors is None else np.maximum(p, floors[0]))
     p = raise_zeros(p) if floors is None else clip_scores(p, floors)
+    if floors is not None and floors[1] < EPS:  # 1 - floors[1] is 1
+        return np.asarray(np.log(p) - np.where(p < 1, np.log1p(-np.where(p < 1, p, 0.0)), np.log(floors[1])))
     return np.asarray(np.log(p) - np.log1p(-p))
 
 

@@ -63,8 +63,9 @@ def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, 
 
 
 def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
-    """Suggest the commands that write a page and, if errors are material, fit a correction."""
+    """State the next step as the page does, with the commands that write a page and that fit a correction."""
     from trueup.audits.materiality import NOT_DETECTED  # other commands need no audits
+    from trueup.audits.result import Source
     from trueup.audits.text import has_large_untested, unclustered_column
 
     if unclustered_column(audits.audit) is not None:  # other steps would follow from p-values that do not hold
@@ -75,15 +76,14 @@ def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Seq
         lines.append(f"  {shlex.join(['trueup', *_repeated_words(arguments, '-o', 'report.html')])}")
     if audits.other is not None:
         return _after_comparison(audits, arguments, lines)
-    fit = f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}"
-    if audits.audit.is_material.any():  # without a tolerance, every significant error is
-        return ["next:", *lines, fit]
     if audits.audit.state == NOT_DETECTED and not has_large_untested(audits.audit):
         return ["next:", *lines] if lines else []
     from trueup.reports.summary import next_step
 
-    step = next_step(audits.audit)
-    return [_next_sentence(step.steps), *lines, *([fit] if step.code else [])]
+    source = Source((), arguments.verb, fit="trueup fit")  # steps name options rather than parameters
+    step = next_step(replace(audits.audit, source=source))
+    fit = [f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}"] if step.code else []
+    return [_next_sentence(step.steps), *lines, *fit]
 
 
 def _repeated_words(arguments: argparse.Namespace, *more: str) -> list[str]:

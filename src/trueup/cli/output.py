@@ -176,7 +176,8 @@ def contributions_table(explanation: RowExplanation, top: int) -> TextTable:
 def describe_evaluation(history: History) -> str:
     """Return a phrase that states which rows a model was evaluated on."""
     if not history.is_evaluated:
-        return "fitted without outcomes: not evaluated"
+        reason = "imported" if history.is_imported else "fitted without outcomes"
+        return f"{reason}: not evaluated"
     preposition = "by" if history.evaluated_on == "cross-validation" else "on"
     return f"evaluated {preposition} {history.evaluated_on}"
 

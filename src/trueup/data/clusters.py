@@ -14,7 +14,7 @@ from trueup.errors import ClusterWarning, DataError, TrueupError, WarningRecord,
 from trueup.kernels.sorting import digitize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, UInt64Array
     from trueup.data.columns import ColumnSource, RawColumn
@@ -59,9 +59,10 @@ def cluster_keys(raw: RawColumn, name: str, describe: Callable[[BoolArray], str]
 def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> list[WarningRecord]:
     """Warn, once, if rows with the same value of a column have correlated residuals: they are not independent.
 
-    Features are examined, and other columns whose names look like identifiers. A column qualifies if it has at least 100
-    values, integers or texts but no dates, each with fewer than 100 rows on average, so that few could be a segment; 10
-    values with any number of rows suffice if its name looks like an identifier.
+    Features are examined, and other columns whose names look like identifiers; of several, the column with the largest
+    design effect is named, unless another one explains it. A column qualifies if it has at least 100
+    values, integers or texts but no dates, each with fewer than 100 rows on average, so that few could be a segment (these
+    are left out); 10 values with any number of rows suffice if its name looks like an identifier.
     """
     dates = {feature.name for feature in table.schema.features if feature.kind == "date"}
     candidates = {name: column for name, column in table.columns.items() if name not in dates}
@@ -73,7 +74,8 @@ def warn_of_repeated_identifiers(table: Table, source: ColumnSource) -> list[War
     if not columns:
         return []
     residuals = _standardise(table.y, table.prediction)
-    return _warn((_find_dependence(name, column, residuals) for name, column in columns.items()), stacklevel=5)
+    found = [_find_dependence(name, column, residuals) for name, column in columns.items()]
+    return _warn(_drop_explained([one for one in found if one is not None], columns, residuals), stacklevel=5)
 
 
 def warn_of_shared_features(table: Table, stacklevel: int) -> None:
@@ -137,10 +139,59 @@ def _find_dependence(name: str, column: AnyArray, residuals: FloatArray, every: 
     few_rows_each = len(counts) >= MIN_IDENTIFIERS and len(codes) * every < MAX_MEAN_ROWS * len(counts)
     if not few_rows_each and not (len(counts) >= MIN_NAMED and IDENTIFIER_NAME.search(name)):
         return None
+    codes, counts = _leave_out_segments(codes, counts, name, every)
+    if len(counts) < MIN_NAMED:
+        return None
     estimate, sigmas = within_correlation(residuals[codes >= 0], codes[codes >= 0], len(counts))
     correlation = min(estimate, 1.0)  # an estimate with few pairs may exceed 1
     design = _design_effect(correlation * every * counts.sum() / len(codes), counts)
     return Dependence(design, name, correlation) if sigmas >= MIN_SIGMAS and design >= MIN_DESIGN_EFFECT else None
+
+
+def _leave_out_segments(codes: AnyArray, counts: AnyArray, name: str, every: int = 1) -> tuple[AnyArray, AnyArray]:
+    """Leave out values with many rows, such as an amount of 0, unless the name is that of an identifier: -1, as missing."""
+    many = counts * every >= MAX_MEAN_ROWS
+    if not many.any() or IDENTIFIER_NAME.search(name):
+        return codes, counts
+    position = np.append(np.where(many, -1, np.cumsum(~many) - 1), -1)
+    return position[codes], counts[~many]
+
+
+def _drop_explained(
+    found: Sequence[Dependence], columns: Mapping[str, AnyArray], residuals: FloatArray
+) -> list[Dependence]:
+    """Return those whose correlation is not explained by another of the columns, in which rows are more alike.
+
+    For example rows with the same balance are correlated if some of them are of one customer: the column of the customers
+    is the one to name. Rows of one hospital may be correlated beyond those of one patient.
+    """
+    return [
+        one
+        for one in found
+        if not any(
+            _explains(columns[other.name], other.design, columns[one.name], one.name, residuals)
+            for other in found
+            if other.correlation > one.correlation
+        )
+    ]
+
+
+def _explains(finer: AnyArray, design: float, column: AnyArray, name: str, residuals: FloatArray) -> bool:
+    """Return whether rows with one value of a ``column`` need no warning but for those with one value of ``finer``.
+
+    The standard error of the correlation is ``design`` times as large, the design effect of ``finer``, as of sums of its
+    rows.
+    """
+    codes, counts = _leave_out_segments(*_count_values(column), name)
+    inner, _ = _count_values(finer)
+    alone = inner < 0
+    inner = np.where(alone, len(inner) + np.arange(len(inner)), inner).astype(np.int64)
+    known = codes >= 0
+    both = codes[known].astype(np.int64) * (2 * len(inner)) + inner[known]
+    _, cells, sizes = np.unique(both, return_inverse=True, return_counts=True)
+    correlation, sigmas = within_correlation(residuals[known], codes[known], len(counts), cells)
+    pairs = (counts * (counts - 1.0)).sum() - (sizes * (sizes - 1.0)).sum()
+    return bool(sigmas < MIN_SIGMAS * design or 1 + correlation * pairs / len(codes) < MIN_DESIGN_EFFECT)
 
 
 def _design_effect(correlation: float, counts: AnyArray) -> float:
@@ -164,16 +215,24 @@ def _warn(found: Iterable[Dependence | None], stacklevel: int) -> list[WarningRe
     return [record]
 
 
-def within_correlation(residuals: FloatArray, codes: AnyArray, count: int) -> tuple[float, float]:
+def within_correlation(
+    residuals: FloatArray, codes: AnyArray, count: int, cells: AnyArray | None = None
+) -> tuple[float, float]:
     """Return how much more correlated rows of one value are than rows of adjacent values, and that in standard errors.
 
-    Residuals have mean 0 and variance 1. Errors that vary smoothly with a number are shared by adjacent values, too.
+    Residuals have mean 0 and variance 1. Errors that vary smoothly with a number are shared by adjacent values, too. Pairs
+    of rows in one of the ``cells``, subsets of the rows of a value, are left out.
     """
     sums, squares, rows = (np.bincount(codes, values, count) for values in (residuals, residuals**2, np.ones(len(codes))))
     pairs, adjacent = float((rows * (rows - 1)).sum()), float((rows[1:] * rows[:-1]).sum())
-    if not pairs or not adjacent:
+    products = float((sums**2 - squares).sum())
+    if cells is not None:
+        sizes, own = np.bincount(cells), np.bincount(cells, residuals)
+        pairs -= float((sizes * (sizes - 1.0)).sum())
+        products -= float((own**2 - np.bincount(cells, residuals**2)).sum())
+    if pairs < 0.5 or not adjacent:  # numbers of pairs may be rounded
         return 0.0, 0.0
-    within = float((sums**2 - squares).sum()) / pairs
+    within = products / pairs
     between = float((sums[1:] * sums[:-1]).sum()) / adjacent
     return within - between, (within - between) / math.sqrt(2 / pairs + 1 / adjacent)
 

@@ -539,19 +539,25 @@ def read_known_feature(raw: RawColumn, feature: Feature) -> AnyArray:
     if raw.missing().all():
         return np.full(len(raw), -1, np.int32) if is_categorical else np.full(len(raw), np.nan)
     check_kind(raw, feature)
-    return recode(raw.categories(), feature.levels) if is_categorical else raw.codes_or_values
+    if not is_categorical:
+        return raw.codes_or_values
+    codes = recode(raw.categories(), feature.levels)
+    if feature.unseen_level:
+        codes = np.where((codes < 0) & ~raw.missing(), np.int32(len(feature.levels) - 1), codes)
+    return codes
 
 
 def encoder(feature: Feature) -> Callable[[Any], float]:
     """Return a function from a value of a feature to its number or code; missing is NaN or -1."""
     codes = {level: float(code) for code, level in enumerate(feature.levels)}
     missing = -1.0 if feature.kind == "categorical" else math.nan
+    unseen = len(codes) - 1.0 if feature.unseen_level else missing
 
     def encode(value: Any) -> float:
         return missing if value is None else float(read_known_feature(from_array([value], feature.name), feature)[0])
 
     def encode_text(value: Any) -> float:
-        return codes.get(value, -1.0) if type(value) is str else encode(value)
+        return codes.get(value, unseen) if type(value) is str else encode(value)
 
     def encode_number(value: Any) -> float:
         if isinstance(value, float):  # includes np.float64

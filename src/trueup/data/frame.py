@@ -87,10 +87,12 @@ def identifier_reason(name: str, levels: int, known: int) -> str | None:
 
 def warn_unseen(codes: AnyArray, raw: RawColumn, feature: Feature) -> None:
     """Warn if a column has many rows and no value in the schema, most likely because the spelling has changed."""
-    if not feature.levels or len(codes) < MIN_ROWS or (codes >= 0).any() or raw.missing().sum() > len(codes) - MIN_ROWS:
+    seen = (codes >= 0) & (codes < len(feature.levels) - feature.unseen_level)
+    if not feature.levels or len(codes) < MIN_ROWS or seen.any() or raw.missing().sum() > len(codes) - MIN_ROWS:
         return
+    treated = "alike" if feature.unseen_level else "as missing"
     warnings.warn(
-        f"no value of column {feature.name!r} is known to the model ({len(codes):,} rows): all are treated as missing\n"
+        f"no value of column {feature.name!r} is known to the model ({len(codes):,} rows): all are treated {treated}\n"
         f"hint: it knows {', '.join(map(repr, feature.levels[:3]))}; check the spelling of the values",
         UnseenWarning,
         stacklevel=4,

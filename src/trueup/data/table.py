@@ -36,6 +36,7 @@ class Feature:
     name: str
     kind: Kind  # dates are stored as days since 1970-01-01
     levels: tuple[str, ...] = ()  # of a categorical column, in the order of its codes
+    unseen_level: bool = False  # whether the last level stands for unseen values, which otherwise count as missing
 
 
 @dataclass(frozen=True)

@@ -526,7 +526,8 @@ def _enter(P: FloatArray, start: int, rows: int, link: int, floors: FloatArray, 
             p = P[start + i, c]
             if link == LOGIT:
                 p = min(max(p, floors[0]), 1.0 - floors[1])
-                p = math.log(p) - math.log1p(-p)
+                # Of floors below the precision of 1 - p, that of 1 is the logarithm of its own floor.
+                p = math.log(p) - (math.log1p(-p) if p < 1.0 else math.log(floors[1]))
             elif link == SOFTMAX:
                 p = math.log(max(p, floors[0]))
             F[c, i] = p

@@ -7,8 +7,10 @@ Parameswaran and Peng (2017), Algorithm 1, whose Claim 6 states that c_emp is 0 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -87,26 +89,32 @@ def error_ranges(curve: ReliabilityCurve) -> list[ErrorRange]:
 
     Neighbouring bins with errors of one sign are one range; ranges end where the curve crosses the diagonal. The range with
     the smallest excess is merged with its neighbours until there are at most MAX_RANGES, each with an excess whose interval
-    excludes 0 and that is a tenth of the largest.
+    excludes 0 and that is a tenth of the largest. If all scores are merged, though most of their error cancels, the range
+    with the largest excess is returned: that of the cumulative differences.
     """
     excess, half = curve.weight * (curve.observed - curve.predicted), curve.weight * (curve.high - curve.low) / 2
     if not len(curve) or not (np.isfinite(excess).all() and np.isfinite(half).all()):
         return []
     starts = np.flatnonzero(np.r_[True, np.diff(excess > 0)])
     while True:
-        sums, margins = np.add.reduceat(excess, starts), np.sqrt(np.add.reduceat(half**2, starts))
-        sizes = np.abs(sums)
+        sizes, margins = np.abs(np.add.reduceat(excess, starts)), np.sqrt(np.add.reduceat(half**2, starts))
         small = (sizes <= margins) | (sizes < MIN_RANGE_SHARE * sizes.max())
         if len(starts) == 1 or (len(starts) <= MAX_RANGES and not small.any()):
             break
         smallest = int(np.argmin(np.where(small, sizes, np.inf) if small.any() else sizes))
         starts = np.delete(starts, [k for k in (smallest, smallest + 1) if 0 < k < len(starts)])
-    if small.any():
-        return []
-    limits = [_crossing(curve, index) for index in (*starts, len(curve))]
-    expected, weight = (np.add.reduceat(column, starts) for column in (curve.weight * curve.predicted, curve.weight))
-    columns = (column.tolist() for column in (sums, margins, expected, weight))
-    return [ErrorRange(*values) for values in zip(limits[:-1], limits[1:], *columns, strict=True)]
+    ranges = list(pairwise([*starts.tolist(), len(curve)]))
+    total = np.r_[0.0, np.cumsum(excess)]
+    if len(starts) == 1 and (small[0] or np.ptp(total) > 2.0 * sizes[0]):
+        ranges = [(min(ends), max(ends)) for ends in [(int(np.argmin(total)), int(np.argmax(total)))]]
+    return [
+        ErrorRange(
+            _crossing(curve, first), _crossing(curve, end), float(excess[first:end].sum()),
+            math.sqrt((half[first:end] ** 2).sum()), float((curve.weight * curve.predicted)[first:end].sum()),
+            float(curve.weight[first:end].sum()),
+        )
+        for first, end in ranges if end > first
+    ]  # fmt: skip
 
 
 def _crossing(curve: ReliabilityCurve, index: int) -> float:

@@ -125,7 +125,7 @@ def _describe_worse(count: int, before: Finding, after: Finding, vocabulary: Voc
         sizes = f"ecce {number(before.ecce, 2)} before, {number(after.ecce, 2)} now"
         ratios = f"errors that vary with the score have grown ({sizes})"
     name = shorten(after.segment, MAX_NAME_LENGTH)
-    return f"{count_segments(count, vocabulary)} {verb} become worse, most of all {name}: {ratios}."
+    return f"{count_segments(count, vocabulary)} {verb} become worse, most in {name}: {ratios}."
 
 
 def compared_sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> tuple[str, str]:
@@ -326,7 +326,7 @@ def _compared_table(
         first,
         Column("obs/exp", change, f"observed/expected: {ends}", "moved"),
         Column(scale.text, marks, both, "forest"),
-        Column("excess", excess, f"observed minus expected, summed: {ends}", "interval"),
+        Column("excess", excess, f"{model.excess_meaning(results[0])}: {ends}", "interval"),
         *(column for listed in tests for column in listed),
     ]
     groups = (("", 2), ("change", 3), *((name, len(tests[0])) for name in names))

@@ -599,6 +599,11 @@ def column_names(audit: Audit) -> list[str]:
     return [*names, *(labels[0] for labels in audit.keys.labels[len(names) :])]
 
 
+def excess_meaning(audit: Audit) -> str:
+    """Return what the excess of a segment is."""
+    return f"observed minus expected, summed{' with weights' if audit.weighted else ''}"
+
+
 def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None) -> TableView:
     """Return the table of the worst segments, at most ``max_rows``."""
     findings = audit.worst(min(MAX_TABLE_ROWS if max_rows is None else max_rows, audit.tested))
@@ -612,7 +617,7 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
         Column(vocabulary.observed, lambda f: number_cell(f.observed), "mean outcome"),
         Column(vocabulary.expected, lambda f: number_cell(f.expected), "mean prediction"),
         *ratio,
-        Column("excess", lambda f: number_cell(f.excess, signed_count(f.excess)), "observed minus expected, summed"),
+        Column("excess", lambda f: number_cell(f.excess, signed_count(f.excess)), excess_meaning(audit)),
         p_adjusted,
         Column("detectable", lambda f: number_cell(f.mde, digits=2), DETECTABLE_MEANING),
     ]

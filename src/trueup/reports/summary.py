@@ -42,6 +42,7 @@ from trueup.reports.model import (
     Figure,
     TableView,
     count_cell,
+    excess_meaning,
     finding_columns,
     make_table,
     number_cell,
@@ -123,6 +124,11 @@ def unsure_at_scores(audit: Audit) -> str:
 
 def headline(audit: Audit) -> str:
     """Return the verdict in a few words, with its size: "Miscalibrated: some errors are at least 12%"."""
+    dependent = ", if rows were independent" if describe_dependence(audit) else ""
+    return f"{_state_headline(audit)}{dependent}"
+
+
+def _state_headline(audit: Audit) -> str:
     state = audit.state
     if state in HEADLINES_WITH_TOLERANCE:
         return HEADLINES_WITH_TOLERANCE[state].format(tolerance_text(audit))
@@ -157,8 +163,8 @@ def lead(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]
         sentences.append(f"{count} not tested.")
     if audit.cross_fitted:
         sentences.append("This audit is nearly blind: the scores are held-out predictions of a cross-fit.")
-    if dependence := describe_dependence(audit):
-        sentences.append(f"{dependence[0].upper()}{dependence[1:]}.")
+    if dependence := describe_dependence(audit):  # before all that follows from the p-values
+        sentences.insert(0, f"{dependence[0].upper()}{dependence[1:]}.")
     return sentences
 
 
@@ -301,7 +307,7 @@ def problem_table(
         Column(
             f"excess{outcomes}",
             lambda p: number_cell(p.finding.excess, signed_count(p.finding.excess)),
-            "observed minus expected, summed",
+            excess_meaning(audit),
         ),
         ratio,
         forest,

@@ -78,7 +78,8 @@ LEFT_SHARE, SHARE_DTYPE = "forests/left_share", "|u1"  # an array that older fil
 FOREST_DTYPES = {**TREE_DTYPES, **NODE_DTYPES, "words": "<u4", "value": "<f8"}
 RESCALING = "rescaling (theta)"
 NO_CONDITION = "every row"
-FACTOR_BOUNDS = (0.02, 50.0)  # of the factor of a line or of a round of trees
+FACTOR_BOUNDS = (0.02, 50.0)  # of the factor of a line
+STORED_BOUNDS = (1e-9, 50.0)  # of a factor in a file; mcgrad finds the factors of its rounds between 1e-8 and 50
 MIN_CLIPPING = 1e-12  # of a prediction: smaller differences are rounding
 CHECKPOINT, CHECKPOINT_MANIFEST = "trueup checkpoint", "checkpoint.json"  # the kind of file, and its manifest
 CONTENT_ERRORS = (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
@@ -356,12 +357,12 @@ def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tup
             require(len({len(arrays[name]) for name in names}) == 1, f"{place} has arrays of unequal length")
         own, nodes = slice(nodes, nodes + len(arrays["feature"])), nodes + len(arrays["feature"])
         forests.append(Forest(**arrays, left_share=shares[own].copy()))
-        _check_forest(forests[-1], place, levels, outputs)
+        check_forest(forests[-1], place, levels, outputs)
     require(all(begin[name] == len(array) for name, array in stored.items()), "it has trees that belong to no round")
     return forests
 
 
-def _check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: int) -> None:
+def check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: int) -> None:
     """Raise FileContentError, naming ``place``, for arrays that would send the scorer out of bounds or into a loop."""
     nodes, leaves = len(forest.feature), len(forest.value)
     links = np.concatenate([forest.root, forest.left, forest.right]).astype(np.int64)
@@ -425,7 +426,7 @@ def unpack_rounds(
     require(known <= set(blobs) <= known | optional, "it has arrays that the manifest does not list")
     sizes = [size for entry in entries for size in (*entry["forests"], *entry.get("more", ()))]
     forests = iter(unpack_forests(sizes, blobs, levels, outputs))
-    low, high = FACTOR_BOUNDS
+    low, high = STORED_BOUNDS
     rounds: list[CascadeRound] = []
     for entry in entries:
         require(is_integer(entry["trees"]) and entry["trees"] >= 0 and len(entry["forests"]) >= 1, "a round is empty")

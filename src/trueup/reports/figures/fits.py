@@ -41,6 +41,8 @@ def draw_history(fit: Any, ax: Axes | None = None, *, title: str = "") -> Axes:
     ('trees', 'log loss')
     """
     history = _history_of(fit)
+    if history.is_imported:
+        raise ArgumentError("an imported model has no losses to draw", hint="figures of its scores need rows with outcomes")
     ax = get_axes(ax, 6.6, 3.8)
     x, by_tree = _round_positions(history)
     losses = np.array([own.loss for own in history.rounds])
