@@ -1,6 +1,8 @@
 """Fitted models of every kind, small, and rows that test an export of them."""
 
+import json
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -190,3 +192,9 @@ def regression():
     data = frame()
     data["p"], data["y"] = 100 * data["p"], 120 * data["p"] + 10 * (data["country"] == "BR")
     return fit(tu.MCGrad("p", FEATURES, task="regression", stopping=None, rounds=1, trees=10), data)
+
+
+@model
+def imported():
+    file = json.loads((Path(__file__).parent / "golden" / "mcgrad_files" / "missing.json").read_text())
+    return tu.load_mcgrad(file["model"])

@@ -322,24 +322,28 @@ class _Writer:
         """Yield per categorical column a function from a level to its code, by binary search."""
         for column, levels in self.program.categories.items():
             ordered = sorted((level.encode("utf-8", "surrogatepass"), code) for code, level in enumerate(levels))
-            plain = [(text, code) for text, code in ordered if b"\0" not in text]  # no C string has a NUL
-            texts = ",\n    ".join(_c_string(text) for text, _ in plain) or '""'
-            codes = _wrapped([str(code) for _, code in plain] or ["0"])
-            function = f"{self.prefix}_{self.fields[column]}_code"
+            if any(b"\0" in text for text, _ in ordered):
+                raise ArgumentError(
+                    f"a level of {column!r} contains the character NUL, which ends a string in C",
+                    hint="export the model to ONNX or SQL",
+                )
+            texts = ",\n    ".join(_c_string(text) for text, _ in ordered) or '""'
+            codes = _wrapped([str(code) for _, code in ordered] or ["0"])
+            function, unseen = f"{self.prefix}_{self.fields[column]}_code", self.program.unseen_code(column) - 1
             yield f"""
-/* The code of a level of {_inert(column)} in UTF-8; -1 for NULL and unseen levels. */
+/* The code of a level of {_inert(column)} in UTF-8; -1 for NULL, {unseen} for unseen levels. */
 static inline int {function}(const char *level) {{
   static const char *const levels[] = {{
     {texts}}};
   static const int codes[] = {{{codes}}};
-  int low = 0, high = {len(plain)};
+  int low = 0, high = {len(ordered)};
   if (level == NULL) return -1;
   while (low < high) {{
     const int middle = (low + high) / 2, order = strcmp(levels[middle], level);
     if (order == 0) return codes[middle];
     if (order < 0) low = middle + 1; else high = middle;
   }}
-  return -1;
+  return {unseen};
 }}
 """
 

@@ -148,16 +148,17 @@ def exact_values(program: Program, columns: Mapping[str, AnyArray]) -> FloatArra
 
 
 def program_inputs(program: Program, columns: Mapping[str, AnyArray]) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return rows as the inputs of `Program.evaluate`: scores, numbers, and codes of categories (-1 missing or unseen)."""
+    """Return rows as the inputs of `Program.evaluate`: scores, numbers, and codes of categories."""
     rows = len(next(iter(columns.values())))
 
     def stack(names: Sequence[str], dtype: Any) -> Any:
         return np.column_stack([np.zeros((rows, 0), dtype), *(np.asarray(columns[name], dtype) for name in names)])
 
-    codes = np.full((rows, len(program.categories)), -1, np.int64)
+    codes = np.zeros((rows, len(program.categories)), np.int64)
     for at, (name, levels) in enumerate(program.categories.items()):
-        place = {level: code for code, level in enumerate(levels)}
-        codes[:, at] = [place.get(text, -1) for text in columns[name].tolist()]
+        place = {None: 0} | {level: code for code, level in enumerate(levels, start=1)}
+        unseen = program.unseen_code(name)
+        codes[:, at] = [place.get(text, unseen) for text in columns[name].tolist()]
     return stack(program.schema.prediction, np.float64), stack(program.numbers, np.float64), codes
 
 

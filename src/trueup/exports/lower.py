@@ -64,6 +64,7 @@ LOGITS_NOTE = (
     "rounding (1e-16) of a cut may fall on its other side."
 )
 BITS_OF_A_FLOAT = 64
+BELOW_ONE = float(np.nextafter(1.0, 0.0))
 MAX_FLOAT = float(np.finfo(np.float64).max)
 
 
@@ -514,9 +515,13 @@ def _enter(P: Expression, link: int, floors: Floors) -> Expression:
     """Return the link function of predictions."""
     if link == IDENTITY:
         return P
-    if link == LOGIT:
-        return _logit(_clip(P, floors[0], 1.0 - floors[1]))
-    return apply("log", apply("maximum", P, floors[0]))
+    if link != LOGIT:
+        return apply("log", apply("maximum", P, floors[0]))
+    p = _clip(P, floors[0], 1.0 - floors[1])
+    if 1.0 - floors[1] < 1.0:
+        return _logit(p)
+    below = apply("minimum", p, BELOW_ONE)  # 1 itself has no logarithm of 1 - p: that of its floor is used
+    return apply("log", p) - where(p < 1.0, apply("log1p", -below), float(np.log(floors[1])))
 
 
 def _leave(F: Expression, link: int) -> Expression:

@@ -60,7 +60,8 @@ class Expression:
 
     The operations besides those of `ELEMENTWISE` are:
 
-    - "scores", "numbers", "codes": the inputs; a code is 1 + the position of the level, 0 if it is missing or unseen;
+    - "scores", "numbers", "codes": the inputs; a code is 1 + the position of the level, 0 if it is missing, and that of
+      `Program.unseen_code` if it is unseen;
     - "constant"; "take": some of the columns; "join": the columns of all operands; "where": a choice by a condition;
     - "gather": entries of one table per column, by their index;
     - "count": how many cuts are below a number (``closed="right"``) or at most it (``closed="left"``), 1 more than all
@@ -245,13 +246,18 @@ class Program:
         """The levels of each categorical feature, in the order of the columns of "codes"."""
         return {feature.name: feature.levels for feature in self.schema.features if feature.kind == "categorical"}
 
+    def unseen_code(self, name: str) -> int:
+        """Return the code of unseen levels of a categorical feature: 0, as missing, or one of their own."""
+        feature = next(feature for feature in self.schema.features if feature.name == name)
+        return len(feature.levels) if feature.unseen_level else 0
+
     def ordered(self, *more: Expression) -> list[Expression]:
         """Return all expressions behind the result, validity and ``more``, operands before the operations on them."""
         return order((self.result, self.valid, *more))
 
     def evaluate(self, scores: FloatArray, numbers: FloatArray, codes: IntArray) -> dict[Expression, AnyArray]:
-        """Compute all expressions in NumPy; inputs have one row per row; codes are -1 if missing or unseen."""
-        inputs = {"scores": scores, "numbers": numbers, "codes": codes + 1}
+        """Compute all expressions in NumPy; inputs have one row per row."""
+        inputs = {"scores": scores, "numbers": numbers, "codes": codes}
         values: dict[Expression, AnyArray] = {}
         for item in self.ordered(*self.exact):
             values[item] = evaluate_one(item, [values[arg] for arg in item.args], inputs)
