@@ -40,6 +40,7 @@ SINGLE_RATE = 0.1  # of a single model, which is not averaged with others
 MAX_TREES, FIXED_TREES = 2000, 100
 MAX_ROUNDS, FIXED_ROUNDS = 10, 1
 TREE_PATIENCE = 20
+MANY_CLASSES, MANY_CLASSES_PATIENCE = 20, 8  # each round of boosting grows a tree per class
 SMALL_ROWS, SMALL_REPEATS = 2_500, 4  # with fewer rows the cross-validation is repeated so many times
 MAX_REPEATS = 100
 MAX_LEAVES = MAX_BINS = 4096
@@ -361,7 +362,8 @@ class MCGrad(SegmentCalibrator):
         return GrowthParameters(
             task_loss(schema.task).name, outputs, depth, leaves, rate, self.feature_fraction, self.l2, self.min_hessian,
             self.min_rows, self.min_gain, self.subsample, self._monotone(schema), self.bins, int(self.random_state),
-            self.trees or (FIXED_TREES if self.stopping is None else MAX_TREES), TREE_PATIENCE,
+            self.trees or (FIXED_TREES if self.stopping is None else MAX_TREES),
+            TREE_PATIENCE if outputs < MANY_CLASSES else MANY_CLASSES_PATIENCE,
             other=check_other_parameters(self.lightgbm),
         )  # fmt: skip
 
