@@ -10,8 +10,8 @@ with a factor f that all classes share, intercepts b, factors v per class and, f
 times directions Q of x: the mean over the classes and the leading principal components of what differs from it. s is the
 root mean square of z. The log loss is convex in (f, b, v, A). Its penalty, ``strength / 2`` times the squares of b, v and
 A, is that of a normal prior around temperature scaling; strengths are in rows, and cross-validation chooses that of the
-diagonal (b and v) first, then that of A. Strengths that differ little in their cross-validated loss differ by chance: if one
-standard error does not separate the best from the default, the default is used. Without b, v and A, the result is
+diagonal (b and v) first, then that of A. Between strengths of nearly the same cross-validated loss, chance decides: unless
+the best is better than the default by more than one standard error, the default is used. Without b, v and A, the result is
 temperature scaling without a mixture.
 """
 
@@ -485,8 +485,8 @@ def _find_start(rows: _ScaledRows) -> Solution:
 def _default_strengths(rows: _ScaledRows) -> tuple[float, float]:
     """Return the default strength of the diagonal, and of the matrix: more parameters have stronger penalties.
 
-    With k classes, Berta et al. (2025) penalise intercepts and the diagonal as by 2 k rows, other elements as by 2 k (k - 1),
-    of unscaled logits. Scaled ones divide by the squared spread; intercepts, which share the strength of the diagonal, do
+    With k classes, Berta et al. (2025) penalise intercepts and the diagonal as by 2 k rows, other elements by 2 k (k - 1), of
+    unscaled logits. Scaled ones divide by the squared spread; intercepts, which share the strength of the diagonal, do
     not, and the geometric mean stands for both.
     """
     classes = rows.x.shape[1]
