@@ -162,7 +162,9 @@ def test_strengths_are_the_default_unless_others_are_better_beyond_noise():
 def test_scores_in_the_wrong_order_are_turned_round():
     Z, y = draw(800, 3)
     fix = tu.MatrixScaling(logits=True).fit(-Z, y)
-    assert mean_loss(fix.predict(-Z), y) == pytest.approx(mean_loss(tu.MatrixScaling(logits=True).fit(Z, y).predict(Z), y), abs=0.01)
+    assert mean_loss(fix.predict(-Z), y) == pytest.approx(
+        mean_loss(tu.MatrixScaling(logits=True).fit(Z, y).predict(Z), y), abs=0.01
+    )
 
 
 def test_infinite_strength_is_temperature_scaling_and_chosen_strength_is_no_worse():

@@ -21,6 +21,7 @@ from trueup.data.columns import check_aligned
 from trueup.decisions.clusters import read_clusters
 from trueup.decisions.evidence import (
     AS_GIVEN,
+    CrossFitted,
     Evidence,
     Inputs,
     Labelled,
@@ -420,15 +421,17 @@ class LabelledClasses:
 
 
 def read_class_evidence(labelled: Any) -> LabelledClasses | None:
-    """Validate the ``labelled`` argument for several classes: (y, p), (y, p, weight) or `LabelledClasses`."""
+    """Validate the ``labelled`` argument for several classes: (y, p), (y, p, weight), a calibrator or `LabelledClasses`."""
     if labelled is None or isinstance(labelled, LabelledClasses) or read_region_bound(labelled)[1]:
         return labelled if isinstance(labelled, LabelledClasses) else None
     if isinstance(labelled, tuple) and len(labelled) in (2, 3):
         return LabelledClasses(*labelled)
+    if isinstance(labelled, CrossFitted) and labelled.held_out_ is not None and labelled.held_out_.p.ndim > 1:
+        return LabelledClasses(*labelled.held_out_, cluster=getattr(labelled, "held_out_cluster_", None))
     raise ArgumentError(
-        "for several classes labelled must be (y, p), LabelledClasses or a bound on the errors of decision regions; got "
-        f"{type(labelled).__name__}",
-        hint="pass labelled=(y, p), with a column of p per class",
+        "for several classes labelled must be (y, p), LabelledClasses, a calibrator of several classes with held-out rows or "
+        f"a bound on the errors of decision regions; got {type(labelled).__name__}",
+        hint="pass labelled=(y, p), with a column of p per class; a saved model has held-out rows if evidence=True kept them",
         parameter="labelled",
     )
 

@@ -367,7 +367,7 @@ class _Scaling:
 
     @property
     def rank(self) -> int:
-        return self.components.shape[1]
+        return int(self.components.shape[1])
 
     def logits(self, P: FloatArray) -> FloatArray:
         """Return the logits of probabilities, (n, classes)."""
@@ -485,7 +485,7 @@ def _find_start(rows: _ScaledRows) -> Solution:
 def _default_strengths(rows: _ScaledRows) -> tuple[float, float]:
     """Return the default strength of the diagonal, and of the matrix: more parameters have stronger penalties.
 
-    With k classes, Berta et al. (2025) penalise intercepts and the diagonal as by 2 k rows, other elements by 2 k (k - 1), of
+    With k classes, Berta et al. (2025) penalise intercepts and the diagonal by 2 k rows, other elements by 2 k (k - 1), of
     unscaled logits. Scaled ones divide by the squared spread; intercepts, which share the strength of the diagonal, do
     not, and the geometric mean stands for both.
     """

@@ -151,8 +151,9 @@ class MCGrad(SegmentCalibrator):
         The features, followed by the predictions.
     held_out_ : Scored or None
         Outcomes ``y``, scores ``p`` and weights ``w`` of the held-out rows, in input order, each scored by a model that was
-        not trained on it. `trueup.decisions` takes them as ``labelled=calibrator``. They are not for an audit, which is
-        nearly blind to the errors of a cross-validation. None if nothing was held out, if the task is not binary, and if
+        not trained on it; for several classes y is the index of the class, and p has a column per class. `trueup.decisions`
+        takes them as ``labelled=calibrator``. They are not for an audit, which is
+        nearly blind to the errors of a cross-validation. None if nothing was held out, for real outcomes, and if
         rows need not fit in memory. Not saved with the model.
     held_out_rows_ : ndarray of int64, or None
         Positions of the held-out rows in the frame passed to ``fit``; None also if they came from a `Validation`.

@@ -567,7 +567,7 @@ class CascadeGrower:
         return _Trial(
             growth, growers, search, evaluated, np.concatenate(losses), averaging, lowest, cost * search.seen, sample,
             largest,
-        )
+        )  # fmt: skip
 
     def _score(self, forest: Forest, fold: int, rows: IntArray) -> FloatArray:
         """Return the scores of some rows after the trees of ``forest`` are added to those of a split."""
