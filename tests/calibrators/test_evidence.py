@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from checks import CLASSES, rows
 from forged import STRANGE, changed, places, refused, store
 from trueup import storage
 from trueup.audits.text import notes  # noqa: F401  (imported for its warnings)
-from trueup.errors import ArgumentError, FileError
+from trueup.errors import ArgumentError, FileError, ShiftWarning
+from trueup.metrics.inputs import Scored
 from trueup.modelfile import KIND, MANIFEST
 
 COSTS = {"fn": 5, "fp": 1}
@@ -164,6 +166,17 @@ def test_a_loaded_model_of_several_classes_is_evidence_for_decisions(classes_fix
     assert costed[0] == costed[1] == costed[2]
     tu.save(model, tmp_path / "again", evidence=True)
     assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
+
+
+def test_scores_of_a_mean_of_models_are_no_shift_from_those_of_the_fold_models():
+    chance, other = np.random.default_rng(2).dirichlet([1, 1, 1], (2, 20_000))
+    chance = 0.93 * chance + 0.07 * np.eye(3)[chance.argmax(axis=1)]  # somewhat surer
+    held = Scored(np.arange(20_000.0) % 3, other, np.ones(20_000))
+    costs = {"a": [0, 1, 1], "b": [1, 0, 1], "c": [1, 1, 0]}
+    cross_fitted = SimpleNamespace(held_out_=held, held_out_before_=None)
+    with pytest.warns(ShiftWarning):
+        tu.decisions.expected_cost(chance, costs, labelled=(held.y, held.p))
+    tu.decisions.expected_cost(chance, costs, labelled=cross_fitted)  # without a warning, which would be an error
 
 
 def test_evidence_of_several_classes_does_not_fit_one_score(classes_fix, fix):
