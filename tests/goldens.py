@@ -30,7 +30,7 @@ print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 
 SINCE = {
     "additive": 2, "multiplicative": 2, "logistic": 2, "prior": 2, "matrix": 2, "grouped-logistic": 2, "kept": 2,
-    "gaussian": 2,
+    "gaussian": 2, "matrix-mixed": 2,
 }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -9,11 +11,14 @@ from scipy.special import expit, logit
 
 import trueup as tu
 from checks import CLASSES, rows
+from trueup.calibrators.mcgrad.grower import _most_leaves, _TreeSearch, _Trial
 from trueup.calibrators.mcgrad.levels import LevelStatistics, variance_of_effects
 from trueup.calibrators.mcgrad.line import LINE_L2, fit_lines, line_p_value
 from trueup.calibrators.stopping import Split, hold_out_last, task_loss
 from trueup.data.frame import read
 from trueup.errors import ArgumentError
+from trueup.kernels.trees import constant_forest, join_forests
+from trueup.learners.lightgbm import GrowthParameters
 from twins import three_se
 
 PREDICTION = {"binary": "p", "regression": "p", "multiclass": [f"p_{name}" for name in CLASSES]}
@@ -342,3 +347,31 @@ def test_parameters_that_lightgbm_or_trueup_cannot_use_are_rejected(given):
     data = rows("binary", 200)
     with pytest.raises(ArgumentError, match=r"LightGBM rejects|twice|must not set"):
         tu.MCGrad("p", ["country", "age"], threads=1, lightgbm=given).fit(data, data["y"])
+
+
+# ------------------------------------------------------------------ trees that would be the same
+
+
+def count_leaves(forest, root):
+    if root < 0:
+        return 1
+    return count_leaves(forest, forest.left[root]) + count_leaves(forest, forest.right[root])
+
+
+def test_the_largest_tree_of_a_forest_is_found():
+    data = rows("multiclass", 500)
+    fix = tu.MCGrad(PREDICTION["multiclass"], ["age", "new"], classes=CLASSES, stopping=None, leaves=9, trees=4)
+    (forest,) = fix.fit(data, data["y"]).model_.map.rounds[0].forests
+    assert _most_leaves(forest) == max(count_leaves(forest, root) for root in forest.root) > 4
+    single = constant_forest(np.zeros(3))  # trees without a split
+    assert (_most_leaves(single), _most_leaves(join_forests([single, forest, single]))) == (1, _most_leaves(forest))
+    assert _most_leaves(join_forests([])) == 0
+
+
+def test_more_leaves_are_not_tried_if_no_tree_has_as_many_as_it_may_have():
+    growth = GrowthParameters("log", depth=None, leaves=31)
+    search = _TreeSearch({0: 1.0}, growth, {})
+    trial = _Trial(growth, {}, search, np.zeros(0, int), np.zeros(0), 0.0, 0.0, 0.0, None, largest=12)
+    assert trial.would_be_same(replace(growth, leaves=64))
+    assert not trial.would_be_same(replace(growth, leaves=64, learning_rate=0.05))
+    assert not replace(trial, largest=31).would_be_same(replace(growth, leaves=64))

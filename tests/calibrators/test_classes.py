@@ -10,6 +10,9 @@ from scipy import optimize, special
 
 import trueup as tu
 from trueup.calibrators.floors import EPS, TINY, find_floors
+from trueup.calibrators.matrix.estimator import _default_strengths, _Scaling, _strengths, _StrengthSearch
+from trueup.calibrators.stopping import Split
+from trueup.data.table import Schema, Table
 from trueup.errors import ArgumentError, DataError
 
 
@@ -23,6 +26,12 @@ def draw(n, classes, seed=0, scale=2.0, shift=0.0):
 
 def mean_loss(P, y):
     return float(-np.log(P[np.arange(len(y)), y]).mean())
+
+
+def _table(Z, y):
+    names = tuple(f"p{number}" for number in range(Z.shape[1]))
+    schema = Schema("multiclass", "y", names, None, (), classes=names)
+    return Table(schema, {}, special.softmax(Z, axis=1), y.astype(float))
 
 
 @pytest.mark.parametrize(
@@ -99,22 +108,63 @@ def test_matrix_scaling_minimises_its_penalised_loss():
     Z, y = draw(300, 3, shift=np.array([0.5, 0.0, -0.5]))
     P = special.softmax(Z, axis=1)
     fix = tu.MatrixScaling(structure="low-rank", strength=20.0).fit(P, y)
-    z = np.log(P)
-    z -= z.mean(axis=1, keepdims=True)
-    x = z / math.sqrt((z**2).mean())
     target = np.eye(3)[y] + P / len(y)  # one pseudo-row at no change
+
+    def loss(G):
+        return -(target * (G - special.logsumexp(G, axis=1, keepdims=True))).sum()
+
+    factor = optimize.minimize_scalar(lambda factor: loss(factor * Z), bounds=(0.01, 3), options={"xatol": 1e-12}).x
+    share = 1 / (1 + target.sum())  # of equal probabilities: one more row
+    z = np.log((1 - share) * special.softmax(factor * Z, axis=1) + share / 3)
+    x = z / math.sqrt((z**2).mean())
 
     def objective(theta):
         factor, b, v, A = theta[0], theta[1:4], theta[4:7], theta[7:].reshape(3, 3)
-        G = factor * z + b + v * x + x @ A.T
-        return -(target * (G - special.logsumexp(G, axis=1, keepdims=True))).sum() + 10.0 * (theta[1:] ** 2).sum()
+        return loss(factor * z + b + v * x + x @ A.T) + 10.0 * (theta[1:] ** 2).sum()
 
     start = np.zeros(16)
     start[0] = 1.0
     best = optimize.minimize(objective, start, method="BFGS", options={"gtol": 1e-7}).x
     G = best[0] * z + best[1:4] + best[4:7] * x + x @ best[7:].reshape(3, 3).T
     np.testing.assert_allclose(fix.predict(P), special.softmax(G, axis=1), atol=1e-6)
-    np.testing.assert_allclose(fix.predict(P), special.softmax(z @ fix.matrix_.T + fix.intercept_, axis=1), rtol=1e-9)
+    np.testing.assert_allclose(fix.predict(P), special.softmax(z @ fix.matrix_.T + fix.intercept_, axis=1), rtol=1e-6)
+
+
+def test_matrix_scaling_corrects_sure_and_unsure_rows_differently():
+    random = np.random.default_rng(5)
+    Z = random.normal(size=(4000, 4)) * random.choice([1.0, 4.0], (4000, 1))
+    log_p = special.log_softmax(Z, axis=1)
+    # The bias of the first and of the last class grows with how sure the scores are: no function of centred logits.
+    true = special.softmax(log_p + 0.4 * log_p.mean(axis=1, keepdims=True) * [1, 0, 0, -1], axis=1)
+    y = np.argmax(np.log(true) + random.gumbel(size=Z.shape), axis=1)
+    train, test = slice(0, 2000), slice(2000, None)
+    matrix, temperature = (
+        mean_loss(kind(logits=True).fit(Z[train], y[train]).predict(Z[test]), y[test])
+        for kind in (tu.MatrixScaling, tu.Temperature)
+    )
+    best = mean_loss(true[test], y[test])
+    assert matrix - best < 0.05 * (temperature - best)
+
+
+def test_strengths_are_the_default_unless_others_are_better_beyond_noise():
+    Z, y = draw(1500, 4, shift=np.array([1.0, 0.0, 0.0, -1.0]))
+    rows = _Scaling.of(_table(Z, y), 4).scale(_table(Z, y))
+    assert _default_strengths(rows) == (8 / rows.spread, 24 / rows.spread**2)
+    index = np.arange(len(y))
+    splits = [Split(index % 5, fold) for fold in range(5)]
+    search = _StrengthSearch(rows, splits)
+    # The losses of 10 and of 9.9 differ by less than a standard error, those of 10 and of a million do not.
+    assert search.run((math.inf, 10.0), lambda strength: _strengths(strength, math.inf, 4), 9.9) == 9.9
+    search = _StrengthSearch(rows, splits)
+    assert search.run((math.inf, 10.0), lambda strength: _strengths(strength, math.inf, 4), 1e6) == 10.0
+
+
+def test_scores_in_the_wrong_order_are_turned_round():
+    Z, y = draw(800, 3)
+    fix = tu.MatrixScaling(logits=True).fit(-Z, y)
+    assert mean_loss(fix.predict(-Z), y) == pytest.approx(
+        mean_loss(tu.MatrixScaling(logits=True).fit(Z, y).predict(Z), y), abs=0.01
+    )
 
 
 def test_infinite_strength_is_temperature_scaling_and_chosen_strength_is_no_worse():

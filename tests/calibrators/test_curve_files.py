@@ -33,6 +33,7 @@ FITS = {
     "multiplicative": ("binary", lambda **roles: tu.Multiplicative(**roles)),
     "logistic": ("binary", lambda **roles: tu.Logistic(features=FEATURES, stopping=None, **roles)),
     "matrix": ("multiclass", lambda **roles: tu.MatrixScaling(**roles)),
+    "matrix-mixed": ("multiclass", lambda **roles: tu.MatrixScaling(strength=5.0, **roles)),
     "grouped": ("binary", lambda **roles: tu.Grouped(tu.Platt(), ["country", "age"], bins=2, min_rows=20, **roles)),
     "grouped-logistic": (
         "binary", lambda **roles: tu.Grouped(

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import trueup as tu
-from checks import rows
+from checks import CLASSES, rows
 from forged import STRANGE, changed, places, refused, store
 from trueup import storage
 from trueup.audits.text import notes  # noqa: F401  (imported for its warnings)
-from trueup.errors import ArgumentError, FileError
+from trueup.errors import ArgumentError, FileError, ShiftWarning
+from trueup.metrics.inputs import Scored
 from trueup.modelfile import KIND, MANIFEST
 
 COSTS = {"fn": 5, "fp": 1}
@@ -139,3 +141,60 @@ def test_a_saved_model_can_be_labelled_in_a_prior_correction(fix, tmp_path):
     ]
     assert estimates[0] == estimates[1]
     assert estimates[0].estimate == pytest.approx(np.average(fix.held_out_.y, weights=fix.held_out_.w), abs=0.05)
+
+
+# ------------------------------------------------------------------ several classes
+
+
+@pytest.fixture(scope="module")
+def classes_fix():
+    data = rows("multiclass", 400)
+    several = {"prediction": [f"p_{name}" for name in CLASSES], "classes": CLASSES}
+    return tu.Temperature(**several, stopping=tu.CrossValidation(3)).fit(data, data["y"]), data
+
+
+def test_a_loaded_model_of_several_classes_is_evidence_for_decisions(classes_fix, tmp_path):
+    fix, data = classes_fix
+    costs = {"wait": [0, 4, 9], "act": [3, 1, 2]}
+    tu.save(fix, tmp_path / "model", evidence=True)
+    model = tu.load(tmp_path / "model")
+    for own, other in zip(fix.held_out_, model.held_out_, strict=True):
+        assert own.tobytes() == other.tobytes()
+    np.testing.assert_array_equal(fix.held_out_before_, model.held_out_before_)
+    P, (y, p, w) = fix.predict(data), fix.held_out_
+    costed = [tu.decisions.expected_cost(P, costs, labelled=labelled).to_dict() for labelled in (fix, model, (y, p, w))]
+    assert costed[0] == costed[1] == costed[2]
+    tu.save(model, tmp_path / "again", evidence=True)
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
+
+
+def test_scores_of_a_mean_of_models_are_no_shift_from_those_of_the_fold_models():
+    chance, other = np.random.default_rng(2).dirichlet([1, 1, 1], (2, 20_000))
+    chance = 0.93 * chance + 0.07 * np.eye(3)[chance.argmax(axis=1)]  # somewhat surer
+    held = Scored(np.arange(20_000.0) % 3, other, np.ones(20_000))
+    costs = {"a": [0, 1, 1], "b": [1, 0, 1], "c": [1, 1, 0]}
+    cross_fitted = SimpleNamespace(held_out_=held, held_out_before_=None)
+    with pytest.warns(ShiftWarning):
+        tu.decisions.expected_cost(chance, costs, labelled=(held.y, held.p))
+    tu.decisions.expected_cost(chance, costs, labelled=cross_fitted)  # without a warning, which would be an error
+
+
+def test_evidence_of_several_classes_does_not_fit_one_score(classes_fix, fix):
+    own, data = classes_fix
+    with pytest.raises(ArgumentError, match="are of several classes, the scores of one"):
+        tu.decisions.expected_cost(own.predict(data)[:, 0], COSTS, 0.2, labelled=own)
+    with pytest.raises(ArgumentError, match="a calibrator of several classes with held-out rows"):
+        tu.decisions.expected_cost(own.predict(data), {"a": [0, 1, 2], "b": [1, 1, 1]}, labelled=fix)
+
+
+@pytest.mark.parametrize("damage", ["class", "sum"])
+def test_invalid_evidence_of_several_classes_is_rejected(classes_fix, tmp_path, damage):
+    tu.save(classes_fix[0], tmp_path / "model", evidence=True)
+    blobs = dict(storage.read(tmp_path / "model", kind=KIND))
+    count = len(classes_fix[0].held_out_.y)
+    if damage == "class":
+        blobs["evidence/y"] = zlib.compress(np.full(count, 7, np.uint8).tobytes())
+    else:
+        blobs["evidence/p"] = zlib.compress(b"\0" * 8 * count * len(CLASSES))
+    store(tmp_path / "forged", blobs)
+    refused(tmp_path / "forged", "unknown class" if damage == "class" else "add up to 1")

@@ -335,13 +335,17 @@ def test_real_outcomes_have_no_held_out_rows(name):
     assert JUDGED[name](task="regression").fit(data, data["y"]).held_out_ is None
 
 
-def test_several_classes_have_no_held_out_rows():
+def test_held_out_rows_of_several_classes_have_a_score_per_class():
     data = rows("multiclass", 300)
     several = {"prediction": [f"p_{one}" for one in CLASSES], "classes": CLASSES}
     found = [mcgrad(**several), platt(**several), grouped(**several), tu.LoRe(features=["new"], **several)]
     found += [tu.Auto(features=[], methods=methods, **several) for methods in (["identity"], ["platt"])]
     for fix in found:
-        assert fix.fit(data, data["y"]).held_out_ is None
+        held = fix.fit(data, data["y"]).held_out_
+        rows_held = fix.held_out_rows_
+        np.testing.assert_array_equal(np.array(CLASSES)[held.y.astype(int)], np.asarray(data["y"])[rows_held])
+        np.testing.assert_allclose(held.p.sum(axis=1), 1, atol=1e-9)
+        assert held.p.shape == fix.held_out_before_.shape == (len(rows_held), len(CLASSES))
 
 
 def test_algorithm_1_holds_out_nothing():

@@ -162,9 +162,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         schema = table.schema if table.cluster is None else replace(table.schema, cluster=None)  # not needed to predict
         self.model_ = Model(schema, fitted, result.history, explanation, about)
         self.history_ = result.history
-        held = result.held_out if table.schema.task == "binary" else None
+        held = None if table.schema.task == "regression" else result.held_out
         self.held_out_ = None if held is None else held.scored
-        if self.held_out_ is not None and result.history.is_cross_fit:
+        if self.held_out_ is not None and self.held_out_.p.ndim == 1 and result.history.is_cross_fit:
             remember_cross_fitted(self.held_out_.p)
         self.held_out_rows_ = None if held is None else held.input_rows(table)
         self.held_out_before_ = None if held is None else held.before

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.model import is_integer, require
-from trueup.data.values import MAX_WEIGHT
+from trueup.data.values import MAX_WEIGHT, SUM_TOLERANCE
 from trueup.errors import ArgumentError
 from trueup.metrics.inputs import Scored
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PREFIX = "evidence/"
 LABELS, NUMBERS, CLUSTERS = "|u1", "<f8", "<u4"
 DTYPES = {"y": (LABELS, NUMBERS), "p": (NUMBERS,), "w": (NUMBERS,), "before": (NUMBERS,), "cluster": (CLUSTERS,)}
+SCORES = ("p", "before")  # with a number per class
+MAX_LABELS = 256  # classes that a byte can number
 MAX_ROWS = 2**32  # clusters are numbered in 32 bits
 
 
@@ -40,7 +42,8 @@ class HeldOutEvidence:
         if scored is None:
             raise ArgumentError(
                 f"this {type(fix).__name__} has no held-out rows to keep as evidence",
-                hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome; save the fitted calibrator itself",
+                hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome or to classes; save the fitted "
+                "calibrator itself",
                 parameter="evidence",
             )
         return cls(Scored(*scored), fix.held_out_before_, fix.held_out_cluster_)
@@ -48,7 +51,8 @@ class HeldOutEvidence:
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return an entry of the JSON manifest, and compressed arrays by name."""
         y, p, w = self.scored
-        arrays: dict[str, AnyArray] = {"y": y.astype(LABELS) if np.isin(y, (0.0, 1.0)).all() else y, "p": p}
+        labels = np.arange(2.0 if p.ndim == 1 else min(p.shape[1], MAX_LABELS))
+        arrays: dict[str, AnyArray] = {"y": y.astype(LABELS) if np.isin(y, labels).all() else y, "p": p}
         if (w != 1).any():
             arrays["w"] = w
         if self.before is not None:
@@ -57,21 +61,31 @@ class HeldOutEvidence:
             arrays["cluster"] = np.unique(self.cluster, return_inverse=True)[1].ravel().astype(CLUSTERS)
         kinds = {name: array.dtype.newbyteorder("<").str for name, array in arrays.items()}
         return {"rows": len(y), "arrays": kinds}, {
-            PREFIX + name: _compress(np.ascontiguousarray(array, kinds[name])) for name, array in arrays.items()
+            PREFIX + name: _compress(np.ascontiguousarray(array, kinds[name]).ravel()) for name, array in arrays.items()
         }
 
     @classmethod
     def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> HeldOutEvidence:
         """Restore the evidence from what `pack` returned; raise FileContentError if it is invalid."""
         rows, kinds = entry["rows"], entry["arrays"]
-        require(schema.task == "binary", "evidence is kept of binary outcomes only")
+        require(schema.task != "regression", "evidence is not kept of real outcomes")
+        several = schema.task == "multiclass"
+        classes = len(schema.prediction) if several else 1
         require(is_integer(rows) and 0 < rows < MAX_ROWS, "the number of evidence rows is invalid")
         listed = isinstance(kinds, dict) and {"y", "p"} <= set(kinds) <= set(DTYPES)
         require(listed and set(blobs) == {PREFIX + name for name in kinds}, "the arrays of the evidence do not fit")
         require(all(kind in DTYPES[name] for name, kind in kinds.items()), "an array of the evidence has another type")
-        arrays = {name: _decompress(blobs[PREFIX + name], np.dtype(kind), rows) for name, kind in kinds.items()}
+        arrays = {
+            name: _decompress(blobs[PREFIX + name], np.dtype(kind), rows * (classes if name in SCORES else 1))
+            for name, kind in kinds.items()
+        }
         y, p, before = arrays["y"].astype(np.float64), arrays["p"], arrays.get("before")
-        for values in (y, p) if before is None else (y, p, before):
+        if several:
+            require(bool(((y >= 0) & (y < classes) & (y == np.floor(y))).all()), "evidence has an unknown class")
+            p, before = p.reshape(rows, classes), None if before is None else before.reshape(rows, classes)
+            for values in (p,) if before is None else (p, before):
+                require(bool((np.abs(values.sum(axis=1) - 1) <= SUM_TOLERANCE).all()), "evidence does not add up to 1")
+        for values in (p if several else y, p, p if before is None else before):
             require(bool(((values >= 0) & (values <= 1)).all()), "evidence is not between 0 and 1")
         w = arrays.get("w", np.ones(rows))
         require(bool(((w >= 1 / MAX_WEIGHT) & (w <= MAX_WEIGHT)).all()), "a weight of the evidence is invalid")

@@ -201,6 +201,11 @@ def _read_model(arguments: argparse.Namespace) -> Model:
             f"{arguments.labelled[0]} has no evidence: held-out outcomes and scores",
             hint="fit it again with --keep-evidence, or name a file of labelled rows",
         )
+    if model.schema.task != "binary":
+        raise ArgumentError(
+            f"the evidence of {arguments.labelled[0]} is of several classes, and a decision here of one score",
+            hint="use tu.decisions in Python, with labelled=tu.load(path)",
+        )
     if arguments.by is not None:
         raise ArgumentError(
             "--by needs labelled rows with these columns; a model has outcomes and scores only",

@@ -347,7 +347,7 @@ def _check_differ(table: Table, scores: Any) -> None:
 
 def _write_held_out(calibrator: Any, table: Table, arguments: argparse.Namespace) -> int:
     """Read the rows again, write the held-out ones with their held-out corrected score, and return their number."""
-    if calibrator.held_out_ is None or calibrator.held_out_rows_ is None:
+    if calibrator.held_out_ is None or calibrator.held_out_rows_ is None or len(table.schema.prediction) > 1:
         raise DataError(
             f"--held-out: {type(calibrator).__name__} held no rows out", hint="use more rows, or leave --held-out out"
         )

@@ -451,6 +451,12 @@ def read_evidence(labelled: Any) -> Evidence | None:
                 "it is loaded again; or pass labelled=(y, p) with rows that it was not fitted on",
                 parameter="labelled",
             )
+        if labelled.held_out_.p.ndim > 1:
+            raise ArgumentError(
+                f"the held-out rows of this {type(labelled).__name__} are of several classes, the scores of one",
+                hint="pass all columns of scores, of shape (n, classes)",
+                parameter="labelled",
+            )
         held_out = Labelled(*labelled.held_out_, cluster=getattr(labelled, "held_out_cluster_", None))
         held_out.shift_tolerance, held_out.uncorrected = CROSS_FITTED_TOLERANCE, labelled.held_out_before_
         return held_out

@@ -21,6 +21,9 @@ from trueup.data.columns import check_aligned
 from trueup.decisions.clusters import read_clusters
 from trueup.decisions.evidence import (
     AS_GIVEN,
+    CROSS_FITTED_TOLERANCE,
+    SHIFT_TOLERANCE,
+    CrossFitted,
     Evidence,
     Inputs,
     Labelled,
@@ -411,6 +414,7 @@ class LabelledClasses:
         self.outcome = np.eye(data.p.shape[1])[data.y.astype(np.int64)]
         self.segments = None if segments is None else read_segments(segments, kept)
         self.clusters = None if cluster is None else read_clusters(cluster, kept)
+        self.shift_tolerance = SHIFT_TOLERANCE
 
     def __len__(self) -> int:
         return len(self.w)
@@ -420,15 +424,19 @@ class LabelledClasses:
 
 
 def read_class_evidence(labelled: Any) -> LabelledClasses | None:
-    """Validate the ``labelled`` argument for several classes: (y, p), (y, p, weight) or `LabelledClasses`."""
+    """Validate the ``labelled`` argument for several classes: (y, p), (y, p, weight), a calibrator or `LabelledClasses`."""
     if labelled is None or isinstance(labelled, LabelledClasses) or read_region_bound(labelled)[1]:
         return labelled if isinstance(labelled, LabelledClasses) else None
     if isinstance(labelled, tuple) and len(labelled) in (2, 3):
         return LabelledClasses(*labelled)
+    if isinstance(labelled, CrossFitted) and labelled.held_out_ is not None and labelled.held_out_.p.ndim > 1:
+        held_out = LabelledClasses(*labelled.held_out_, cluster=getattr(labelled, "held_out_cluster_", None))
+        held_out.shift_tolerance = CROSS_FITTED_TOLERANCE
+        return held_out
     raise ArgumentError(
-        "for several classes labelled must be (y, p), LabelledClasses or a bound on the errors of decision regions; got "
-        f"{type(labelled).__name__}",
-        hint="pass labelled=(y, p), with a column of p per class",
+        "for several classes labelled must be (y, p), LabelledClasses, a calibrator of several classes with held-out rows, "
+        f"or a bound on the errors of decision regions; got {type(labelled).__name__}",
+        hint="pass labelled=(y, p), with a column of p per class; a loaded model needs a file saved with evidence=True",
         parameter="labelled",
     )
 
@@ -449,6 +457,7 @@ class KnownRows(NamedTuple):
     outcome: FloatArray
     clusters: IntArray | None
     allow_missing_segments: bool = False
+    shift_tolerance: float = SHIFT_TOLERANCE
 
 
 def read_known(labelled: Evidence | LabelledClasses | None, rows: CostedRows, costs: Any) -> KnownRows | None:
@@ -462,6 +471,7 @@ def read_known(labelled: Evidence | LabelledClasses | None, rows: CostedRows, co
             CostedRows(labelled.chance, labelled.w, labelled.segments, rows.costs, kept),
             labelled.outcome,
             labelled.clusters,
+            shift_tolerance=labelled.shift_tolerance,
         )
     if labelled is None:
         return None
@@ -545,6 +555,7 @@ def estimate_rows(
     variances: dict[str | None, tuple[float, float]] = {}
     if known is not None and known_cost is not None and uncertain.any():
         evidence = _as_labelled(known_cost, known)
+        evidence.shift_tolerance = known.shift_tolerance
         unlabelled = UnlabelledRows(
             units.score[uncertain], (rows.w * units.size)[uncertain], _take_segments(rows.segments, uncertain)
         )

@@ -307,25 +307,43 @@ def find_shift(F: FloatArray, weight: FloatArray, target: float) -> float:
 
 
 @jit
-def scale_logits(
-    scale: FloatArray, intercept: FloatArray, left: FloatArray, right: FloatArray, smallest: float, P: FloatArray,
-    out: FloatArray,
-) -> None:  # fmt: skip
-    """Write to ``out`` the softmax of ``scale z + left (right' z) + intercept``, with z = ln P less its mean over classes.
+def _write_logits(P: FloatArray, smallest: float, factor: float, mixture: float, z: FloatArray) -> None:
+    """Write to ``z`` the logits of the probabilities P of a row, as for `scale_logits`."""
+    classes, mean, top = len(z), 0.0, -np.inf
+    for c in range(classes):
+        z[c] = math.log(max(P[c], smallest))
+        mean += z[c]
+        top = max(top, z[c])
+    if factor == 0:
+        mean /= classes
+        for c in range(classes):
+            z[c] -= mean
+        return
+    total = 0.0
+    for c in range(classes):
+        z[c] = math.exp(factor * (z[c] - top))
+        total += z[c]
+    for c in range(classes):
+        z[c] = math.log((1 - mixture) * z[c] / total + mixture / classes)
 
-    P (rows, classes) has the probabilities, which are at least ``smallest``; left and right have shape (classes, rank).
+
+@jit
+def scale_logits(
+    scale: FloatArray, intercept: FloatArray, left: FloatArray, right: FloatArray, smallest: float, factor: float,
+    mixture: float, P: FloatArray, out: FloatArray,
+) -> None:  # fmt: skip
+    """Write to ``out`` the softmax of ``scale z + left (right' z) + intercept``.
+
+    z are the logarithms of ``(1 - mixture) softmax(factor ln P) + mixture / classes``; with a factor of 0 they are ln P
+    less its mean over the classes. P (rows, classes) has the probabilities, of which those below ``smallest`` are raised to
+    it; left and right have shape (classes, rank).
     """
     classes, rank = left.shape
     z, inner = np.empty(classes), np.empty(rank)
     for i in range(len(P)):
-        mean = 0.0
-        for c in range(classes):
-            z[c] = math.log(max(P[i, c], smallest))
-            mean += z[c]
-        mean /= classes
+        _write_logits(P[i], smallest, factor, mixture, z)
         inner[:] = 0.0
         for c in range(classes):
-            z[c] -= mean
             for r in range(rank):
                 inner[r] += right[c, r] * z[c]
         top = -np.inf

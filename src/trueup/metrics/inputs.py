@@ -30,7 +30,8 @@ def as_floats(values: ArrayLike, name: str) -> FloatArray:
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must hold numbers ({error})", hint="convert it first") from error
+        hint = "convert it first; of several classes, y is the index of the column of p: np.searchsorted(classes, y)"
+        raise DataError(f"{name} must hold numbers ({error})", hint=hint if name == "y" else "convert it first") from error
 
 
 def reject_rows(bad: BoolArray, rule: str, values: AnyArray, hint: str, spec: str = "g") -> None:

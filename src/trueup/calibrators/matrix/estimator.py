@@ -1,14 +1,18 @@
 """MatrixScaling: an affine function of the logits of several classes, shrunk towards temperature scaling.
 
-The logits z of a row are the logarithms of its probabilities, less their mean over the classes. Corrected logits are
+The logits z of a row are the logarithms of its probabilities after temperature scaling, mixed with equal probabilities of
+all classes: those of one more row. They are not centred: that the matrix sees how sure the model is of a row lets it
+correct sure and unsure rows differently. Corrected logits are
 
     G = f z + b + v * x + A Q' x,    x = z / s,
 
-with a factor f that all classes share (temperature scaling), intercepts b, factors v per class and, for a matrix of low
-rank, A (classes, rank) times the leading principal components Q of x; s is the root mean square of z. The log loss is
-convex in (f, b, v, A). Its penalty, ``strength / 2`` times the squares of b, v and A, is that of a normal prior around
-temperature scaling; strengths are in rows, and cross-validation chooses that of the diagonal (b and v) first, then that of
-A.
+with a factor f that all classes share, intercepts b, factors v per class and, for a matrix of low rank, A (classes, rank)
+times directions Q of x: the mean over the classes and the leading principal components of what differs from it. s is the
+root mean square of z. The log loss is convex in (f, b, v, A). Its penalty, ``strength / 2`` times the squares of b, v and
+A, is that of a normal prior around temperature scaling; strengths are in rows, and cross-validation chooses that of the
+diagonal (b and v) first, then that of A. Between strengths of nearly the same cross-validated loss, chance decides: unless
+the best is better than the default by more than one standard error, the default is used. Without b, v and A, the result is
+temperature scaling without a mixture.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult
 from trueup.calibrators.curves.estimators import PRIOR_ROWS, SingleMapCalibrator
 from trueup.calibrators.floors import find_floors
-from trueup.calibrators.matrix.map import MatrixMap
+from trueup.calibrators.matrix.map import MatrixMap, mixed_logits
 from trueup.calibrators.stopping import Split, Stopping
 from trueup.errors import ArgumentError
 
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
 
 STRENGTHS = (3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # in rows; temperature scaling is infinity
-MAX_RANK = 10
+MAX_RANK = 11  # one direction is the mean over the classes
 FOLDS = 5
 TIE = 1e-9  # relative difference of losses below which the larger strength is preferred
 WORSE = 2  # candidates in a row with a higher loss, after which no smaller strength is tried
@@ -81,6 +85,13 @@ class _ScaledRows:
         total = P.sum(axis=1, keepdims=True)
         P /= total
         return float((self.weight * np.log(total[:, 0])).sum() - np.vdot(self.target, G)), P
+
+    def row_losses(self, factor: float, theta: FloatArray) -> FloatArray:
+        """Return the log loss of each row."""
+        G = self.logits(factor, theta)
+        G -= G.max(axis=1, keepdims=True)
+        own = np.einsum("ij,ij->i", self.target, G)
+        return np.asarray(self.weight * np.log(np.exp(G).sum(axis=1)) - own)
 
     def curvature(self, P: FloatArray) -> tuple[float, FloatArray]:
         """Return the second derivative in the factor, and the Hessian block of each class, without the penalty."""
@@ -201,11 +212,11 @@ class MatrixScaling(SingleMapCalibrator):
         Columns that the correction must not use, such as protected attributes. It uses the scores alone; `explain` reports
         what it does on the levels of these columns.
     structure : {"auto", "diagonal", "low-rank"}
-        Of the matrix: a factor per class, or in any case also a matrix of rank 10 (of full rank with fewer classes). "auto"
+        Of the matrix: a factor per class, or in any case also a matrix of rank 11 (of full rank with fewer classes). "auto"
         chooses by cross-validation.
     strength : "auto" or float
         The penalty of the squares of all parameters but the temperature, in rows: infinity is temperature scaling.
-        "auto" chooses by cross-validation.
+        "auto" chooses by cross-validation; those of Berta et al. (2025) unless others are better by a standard error.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
     logits : bool
@@ -222,8 +233,8 @@ class MatrixScaling(SingleMapCalibrator):
     Attributes
     ----------
     matrix_ : ndarray of shape (k, k)
-        What multiplies the logits, which are log probabilities less their mean over classes; the unit matrix if scores are
-        left unchanged.
+        What multiplies the logits, which are log probabilities after temperature scaling, mixed with a share of equal ones;
+        without a matrix, log probabilities less their mean over classes. The unit matrix if scores are left unchanged.
     intercept_ : ndarray of shape (k,)
     model_ : Model
         The fitted model, which is saved and shipped.
@@ -290,10 +301,9 @@ class MatrixScaling(SingleMapCalibrator):
 
     def _fit_rows(self, table: Table) -> MatrixMap:
         if not isinstance(self.strength, str):
-            scaling = _Scaling.of(table, self._rank(table))
-            return scaling.fit(
-                scaling.scale(table), _strengths(float(self.strength), float(self.strength), self._rank(table))
-            )
+            scaling = _Scaling.of(table, self._rank(table)) if math.isfinite(self.strength) else _Scaling.plain(table)
+            strength = float(self.strength)
+            return scaling.fit(scaling.scale(table), _strengths(strength, strength, scaling.rank))
         fold = stopping.assign_folds(table, FOLDS, int(self.random_state))
         splits = [Split(fold, number) for number in range(FOLDS)]
         return self._choose_strengths(table, [split for split in splits if 0 < len(split.valid) < len(table)])[1]
@@ -308,13 +318,18 @@ class MatrixScaling(SingleMapCalibrator):
         """Choose the strengths on ``splits``; return the scores of their held-out rows, and the fit to all rows."""
         scaling, rank = _Scaling.of(table, self._rank(table)), self._rank(table)
         rows = scaling.scale(table)
-        search = _StrengthSearch(rows, splits)
-        diagonal = search.run((math.inf, *STRENGTHS), lambda strength: _strengths(strength, math.inf, rank))
+        search, defaults = _StrengthSearch(rows, splits), _default_strengths(rows)
+        diagonal = search.run((math.inf, *STRENGTHS), lambda strength: _strengths(strength, math.inf, rank), defaults[0])
         matrix = math.inf
         if rank:
             if self.structure == "low-rank":
                 search.lowest = math.inf  # even if the diagonal alone is better
-            matrix = search.run(STRENGTHS, lambda strength: _strengths(diagonal, strength, rank))
+            matrix = search.run(STRENGTHS, lambda strength: _strengths(diagonal, strength, rank), defaults[1])
+        if math.isinf(diagonal) and math.isinf(matrix):
+            scaling, rank = _Scaling.plain(table), 0
+            rows = scaling.scale(table)
+            search = _StrengthSearch(rows, splits)
+            search.run((math.inf,), lambda strength: _strengths(strength, strength, rank), math.inf)
         return search.scores(), scaling.fit(rows, _strengths(diagonal, matrix, rank))
 
     def _rank(self, table: Table) -> int:
@@ -323,22 +338,46 @@ class MatrixScaling(SingleMapCalibrator):
 
 @dataclass(frozen=True, eq=False)
 class _Scaling:
-    """How the logits of rows are scaled and projected; the spread and the components are those of the rows of a fit."""
+    """How the logits of rows are computed, scaled and projected: as for the rows of a fit."""
 
     floors: Floors
     spread: float
     components: FloatArray  # (classes, rank)
+    temperature_factor: float = 0.0  # of log probabilities before the mixture; 0 without one
+    mixture: float = 0.0  # the share of equal probabilities
+
+    @classmethod
+    def plain(cls, table: Table) -> _Scaling:
+        """Return logits less their mean over the classes, for temperature scaling."""
+        floors = find_floors(table.prediction)
+        return cls(floors, _root_mean_square(_centre_logits(table.prediction, floors)), _components(table.prediction, 0))
 
     @classmethod
     def of(cls, table: Table, rank: int) -> _Scaling:
-        floors = find_floors(table.prediction)
-        z = _centre_logits(table.prediction, floors)
-        spread = math.sqrt(float((z**2).mean())) or 1.0
-        return cls(floors, spread, _components(z / spread, rank))
+        """Return logits after temperature scaling and a mixture; a matrix has this rank."""
+        plain = cls.plain(table)
+        rows = plain.scale(table)
+        factor = _minimise(rows, _find_start(rows), _strengths(math.inf, math.inf, 0), TOLERANCE).factor
+        if factor <= 0:  # the scores rank the classes the wrong way round
+            return replace(plain, components=_components(rows.x, rank))
+        mixture = 1 / (1 + float(rows.weight.sum()))
+        z = mixed_logits(table.prediction, plain.floors, factor, mixture)
+        spread = _root_mean_square(z)
+        return cls(plain.floors, spread, _components(z / spread, rank), factor, mixture)
+
+    @property
+    def rank(self) -> int:
+        return int(self.components.shape[1])
+
+    def logits(self, P: FloatArray) -> FloatArray:
+        """Return the logits of probabilities, (n, classes)."""
+        if self.mixture:
+            return mixed_logits(P, self.floors, self.temperature_factor, self.mixture)
+        return _centre_logits(P, self.floors)
 
     def scale(self, table: Table) -> _ScaledRows:
         """Return the rows of a table with their targets."""
-        x = _centre_logits(table.prediction, self.floors) / self.spread
+        x = self.logits(table.prediction) / self.spread
         w = stopping.scale_weights(table.weight, len(table))
         weight = np.ones(len(table)) if w is None else w
         share = PRIOR_ROWS / max(float(weight.sum()), PRIOR_ROWS)
@@ -353,7 +392,7 @@ class _Scaling:
         rank = left.shape[1] if left.any() else 0
         return MatrixMap(
             factor, factor + theta[:, 1] / self.spread, np.array(theta[:, 0]), np.ascontiguousarray(left[:, :rank]),
-            self.components[:, :rank], self.floors,
+            self.components[:, :rank], self.floors, self.temperature_factor, self.mixture,
         )  # fmt: skip
 
 
@@ -365,23 +404,42 @@ class _StrengthSearch:
         self.chosen = [_find_start(rows)] * len(self.folds)
         self.lowest = math.inf
 
-    def run(self, strengths: Sequence[float], penalties: Callable[[float], FloatArray]) -> float:
-        """Return the best of ``strengths``, infinity if none lowers the loss; its solutions become the chosen ones."""
-        best, worse, starts = math.inf, 0, self.chosen
-        for strength in strengths:
+    def run(self, strengths: Sequence[float], penalties: Callable[[float], FloatArray], default: float) -> float:
+        """Return the best of ``strengths``, or the ``default`` if it is as good; infinity if none lowers the loss.
+
+        The solutions with this strength become the chosen ones.
+        """
+        losses: dict[float, FloatArray] = {}
+        solutions: dict[float, list[Solution]] = {}
+        starts = self.chosen
+
+        def evaluate(strength: float) -> float:
             penalty = penalties(strength)
-            starts = [
+            own = [
                 _minimise(train, start, penalty, SEARCH_TOLERANCE)
                 for (train, _), start in zip(self.folds, starts, strict=True)
             ]
-            pairs = zip(self.folds, starts, strict=True)
-            loss = sum(held.evaluate(*solution)[0] for (_, held), solution in pairs)
-            if math.isinf(self.lowest) or loss < self.lowest - TIE * abs(self.lowest):
-                best, self.lowest, self.chosen, worse = strength, loss, starts, 0
+            pairs = zip(self.folds, own, strict=True)
+            losses[strength] = np.concatenate([held.row_losses(*solution) for (_, held), solution in pairs])
+            solutions[strength] = own
+            return float(losses[strength].sum())
+
+        best, worse, lowest = math.inf, 0, self.lowest
+        for strength in strengths:
+            loss = evaluate(strength)
+            starts = solutions[strength]
+            if math.isinf(lowest) or loss < lowest - TIE * abs(lowest):
+                best, lowest, worse = strength, loss, 0
             else:
                 worse += 1
             if worse >= WORSE:
                 break
+        if math.isfinite(best) and evaluate(default) < self.lowest:
+            difference = losses[default] - losses[best]
+            if difference.sum() <= math.sqrt(len(difference)) * difference.std():
+                best = default
+        if best in losses and losses[best].sum() < self.lowest:
+            self.chosen, self.lowest = solutions[best], float(losses[best].sum())
         return best
 
     def scores(self) -> FloatArray:
@@ -397,13 +455,22 @@ def _centre_logits(P: FloatArray, floors: Floors) -> FloatArray:
     return z
 
 
+def _root_mean_square(z: FloatArray) -> float:
+    return math.sqrt(float((z**2).mean())) or 1.0
+
+
 def _components(x: FloatArray, rank: int) -> FloatArray:
-    """Return the leading principal directions of the rows of ``x``, (classes, rank); all directions need no rotation."""
+    """Return orthogonal directions, (classes, rank): the mean over the classes, then the leading ones of what differs.
+
+    All directions need no rotation.
+    """
     classes = x.shape[1]
     if rank in (0, classes):
         return np.eye(classes)[:, :rank]
-    _, vectors = np.linalg.eigh(x.T @ x)
-    return np.ascontiguousarray(vectors[:, ::-1][:, :rank])
+    centred = x - x.mean(axis=1, keepdims=True)
+    _, vectors = np.linalg.eigh(centred.T @ centred)
+    mean = np.full((classes, 1), 1 / math.sqrt(classes))
+    return np.ascontiguousarray(np.hstack([mean, vectors[:, ::-1][:, : rank - 1]]))
 
 
 def _find_start(rows: _ScaledRows) -> Solution:
@@ -413,6 +480,17 @@ def _find_start(rows: _ScaledRows) -> Solution:
     while factor > MIN_FACTOR and (lower := rows.evaluate(factor / 2, theta)[0]) < loss:
         factor, loss = factor / 2, lower
     return Solution(factor, theta)
+
+
+def _default_strengths(rows: _ScaledRows) -> tuple[float, float]:
+    """Return the default strength of the diagonal, and of the matrix: more parameters have stronger penalties.
+
+    With k classes, Berta et al. (2025) penalise intercepts and the diagonal by 2 k rows, other elements by 2 k (k - 1), of
+    unscaled logits. Scaled ones divide by the squared spread; intercepts, which share the strength of the diagonal, do
+    not, and the geometric mean stands for both.
+    """
+    classes = rows.x.shape[1]
+    return 2 * classes / rows.spread, 2 * classes * (classes - 1) / rows.spread**2
 
 
 def _strengths(diagonal: float, matrix: float, rank: int) -> FloatArray:

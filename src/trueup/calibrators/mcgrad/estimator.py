@@ -40,6 +40,7 @@ SINGLE_RATE = 0.1  # of a single model, which is not averaged with others
 MAX_TREES, FIXED_TREES = 2000, 100
 MAX_ROUNDS, FIXED_ROUNDS = 10, 1
 TREE_PATIENCE = 20
+MANY_CLASSES, MANY_CLASSES_PATIENCE = 20, 8  # each round of boosting grows a tree per class
 SMALL_ROWS, SMALL_REPEATS = 2_500, 4  # with fewer rows the cross-validation is repeated so many times
 MAX_REPEATS = 100
 MAX_LEAVES = MAX_BINS = 4096
@@ -150,8 +151,9 @@ class MCGrad(SegmentCalibrator):
         The features, followed by the predictions.
     held_out_ : Scored or None
         Outcomes ``y``, scores ``p`` and weights ``w`` of the held-out rows, in input order, each scored by a model that was
-        not trained on it. `trueup.decisions` takes them as ``labelled=calibrator``. They are not for an audit, which is
-        nearly blind to the errors of a cross-validation. None if nothing was held out, if the task is not binary, and if
+        not trained on it; for several classes y is the index of the class, and p has a column per class. `trueup.decisions`
+        takes them as ``labelled=calibrator``. They are not for an audit, which is
+        nearly blind to the errors of a cross-validation. None if nothing was held out, for real outcomes, and if
         rows need not fit in memory. Not saved with the model.
     held_out_rows_ : ndarray of int64, or None
         Positions of the held-out rows in the frame passed to ``fit``; None also if they came from a `Validation`.
@@ -361,7 +363,8 @@ class MCGrad(SegmentCalibrator):
         return GrowthParameters(
             task_loss(schema.task).name, outputs, depth, leaves, rate, self.feature_fraction, self.l2, self.min_hessian,
             self.min_rows, self.min_gain, self.subsample, self._monotone(schema), self.bins, int(self.random_state),
-            self.trees or (FIXED_TREES if self.stopping is None else MAX_TREES), TREE_PATIENCE,
+            self.trees or (FIXED_TREES if self.stopping is None else MAX_TREES),
+            TREE_PATIENCE if outputs < MANY_CLASSES else MANY_CLASSES_PATIENCE,
             other=check_other_parameters(self.lightgbm),
         )  # fmt: skip
 

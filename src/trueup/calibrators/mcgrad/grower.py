@@ -497,6 +497,8 @@ class CascadeGrower:
         for step in (-1, 1):
             at = middle + step
             while 0 <= at < len(self.capacities) and not self._is_late(self.trial_deadline):
+                if step > 0 and trials[at - 1].would_be_same(self.capacities[at]):
+                    break
                 trials[at] = self._run_trial(self.capacities[at], data, TRIAL_WORK * trials[best].work, sample)
                 difference, error = self._compare(trials[at], trials[best])
                 if difference < 0:
@@ -550,6 +552,7 @@ class CascadeGrower:
         growers = {fold: TreeGrower(own, self._fold_growth(growth, fold)) for fold, own in data.items()}
         search = self._grow_trees(growers, replace(growth, trees=most), {}, self.trial_deadline)
         forests = {fold: grower.forest(search.best).scaled(self.scale) for fold, grower in growers.items()}
+        largest = max(_most_leaves(forest) for forest in forests.values())
         rows = {fold: _sampled(self.splits[fold].valid, sample) for fold in data}
         scores = [self._score(forests[fold], fold, rows[fold]) for fold in data]
         losses = [self.loss.per_row(self.y[own], F) for own, F in zip(rows.values(), scores, strict=True)]
@@ -562,8 +565,9 @@ class CascadeGrower:
         evaluated = np.concatenate(list(rows.values()))
         lowest = search.lowest * self.scale**2 - averaging
         return _Trial(
-            growth, growers, search, evaluated, np.concatenate(losses), averaging, lowest, cost * search.seen, sample
-        )
+            growth, growers, search, evaluated, np.concatenate(losses), averaging, lowest, cost * search.seen, sample,
+            largest,
+        )  # fmt: skip
 
     def _score(self, forest: Forest, fold: int, rows: IntArray) -> FloatArray:
         """Return the scores of some rows after the trees of ``forest`` are added to those of a split."""
@@ -594,6 +598,11 @@ class _Trial:
     loss: float  # the lowest mean loss of the held-out rows, less the gain of averaging
     work: float
     sample: BoolArray | None  # the rows that were used; None for all
+    largest: int  # the number of leaves of the largest tree
+
+    def would_be_same(self, growth: GrowthParameters) -> bool:
+        """Return whether trees with more leaves, as in ``growth``, would be the same: none has as many as it may have."""
+        return self.largest < self.growth.leaves and growth == replace(self.growth, leaves=growth.leaves)
 
 
 class _TreeSearch:
@@ -642,6 +651,15 @@ def is_complete(rounds: Sequence[CascadeRound], most: int) -> bool:
 
 def _sampled(rows: IntArray, sample: BoolArray | None) -> IntArray:
     return rows if sample is None else rows[sample[rows]]
+
+
+def _most_leaves(forest: Forest) -> int:
+    """Return the number of leaves of the largest tree; the nodes of a tree are consecutive, in the order of the trees."""
+    if not len(forest):
+        return 0
+    splits = forest.root >= 0
+    starts = np.append(forest.root[splits], len(forest.feature))
+    return int(np.diff(starts).max(initial=0)) + 1
 
 
 def _feature_columns(table: Table) -> list[AnyArray]:
