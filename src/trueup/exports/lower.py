@@ -439,8 +439,12 @@ class _Lowering:
 
     @lower.register
     def _(self, map_: MatrixMap) -> Expression:
-        z = apply("log", apply("maximum", self.scores, map_.floors[0]))
-        z = z - total(z) / float(z.width)
+        z, mixture = apply("log", apply("maximum", self.scores, map_.floors[0])), map_.mixture
+        if map_.temperature_factor > 0:
+            odds = apply("exp", map_.temperature_factor * (z - highest(z)))
+            z = apply("log", (1.0 - mixture) * odds / total(odds) + mixture / float(z.width))
+        else:
+            z = z - total(z) / float(z.width)
         inner = [total(z * column) for column in map_.right.T]
         values = z * map_.scale + map_.intercept
         for own, column in zip(inner, map_.left.T, strict=True):
