@@ -1,0 +1,454 @@
+"""Programs as ONNX models of standard operators, for onnxruntime and other runtimes of ONNX.
+
+Values are matrices of one row per column of an expression, because operations on whole columns are then contiguous. Numbers
+are double precision, integers 64 bits wide. Sums are cumulative sums along the columns, whose order is defined; trees and
+counts of cuts are ensembles that add a single number per target. A graph optimiser has nothing to reorder.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trueup._optional import require
+from trueup.errors import ArgumentError
+from trueup.exports import ensembles
+from trueup.exports.program import COMPARISONS, ELEMENTWISE, evaluate_one, order
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from trueup._types import AnyArray, FloatArray
+    from trueup.exports.program import CodeTrees, Expression, Program
+
+OPSET, ML_OPSET, IR_VERSION = 18, 3, 8  # onnxruntime 1.14 and newer
+ML = "ai.onnx.ml"
+OPERATORS = {
+    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "minimum": "Min", "maximum": "Max", "negative": "Neg",
+    "absolute": "Abs", "ceil": "Ceil", "log": "Log", "exp": "Exp", "less": "Less", "less_equal": "LessOrEqual",
+    "equal": "Equal", "isnan": "IsNaN", "logical_and": "And", "logical_or": "Or", "logical_not": "Not",
+}  # fmt: skip
+MIN_MASKED = 40  # trees; fewer are walked node by node, which takes fewer operators
+MAX_PADDING = 4  # tables are padded to a common length if that multiplies their size by at most this
+METADATA = "trueup"  # the key of the description of inputs and outputs among the properties of the model
+
+
+class Base(NamedTuple):
+    """A tensor of the graph of one row per column (``flat``: a vector, of one column); ``code`` is a category's."""
+
+    name: str
+    width: int
+    sizes: tuple[int | None, ...] = ()  # per column, for integers: more than the largest
+    flat: bool = False
+    code: str | None = None  # the input column, before it is encoded; it has no name yet
+
+
+Columns = tuple[tuple[Base, int], ...]  # columns of an expression: a tensor and its row
+
+
+def write_onnx(program: Program, *, checks: bool = False) -> bytes:
+    """Return a program as a serialised ONNX model.
+
+    Parameters
+    ----------
+    program : Program
+    checks : bool
+        Add the outputs ``exact_0``, ``exact_1``, ...: the values of `Program.exact`, of shape (n, width).
+
+    Returns
+    -------
+    bytes
+        A ModelProto. Inputs are vectors of n rows under the names of their columns: predictions and numbers as doubles (NaN if
+        missing), dates as days since 1970-01-01, categories as strings (any that is no level if missing, such as "").
+        The outputs are vectors of doubles, named ``p_trueup`` for a prediction ``p``; NaN for rows without valid scores.
+        The property "trueup" of the model lists inputs and outputs as JSON: a column whose name is empty or taken has
+        another name there.
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> from trueup.exports.lower import lower
+    >>> from trueup.exports.onnx import run_onnx, write_onnx
+    >>> loans = tu.simulate.lending(10_000, seed=0)
+    >>> model = tu.MCGrad("prediction", ["region", "age"]).fit(loans, loans["outcome"]).model_
+    >>> data = write_onnx(lower(model))
+    >>> bool(abs(run_onnx(data, loans)[:, 0] - model.predict(loans)).max() <= 4e-16)
+    True
+    """
+    return _Writer(program).model(checks=checks)
+
+
+def run_onnx(data: bytes, columns: Mapping[str, Any]) -> FloatArray:
+    """Return the outputs of a model of `write_onnx` side by side, computed by onnxruntime.
+
+    ``columns`` has the input columns by name. None and NaN are missing among categories.
+    """
+    session = require("onnxruntime", extra="onnx").InferenceSession(data, providers=["CPUExecutionProvider"])
+    described = json.loads(session.get_modelmeta().custom_metadata_map[METADATA])
+    feed = {}
+    for entry in described["inputs"]:
+        values = columns[entry["column"]]
+        if entry["kind"] == "category":
+            missing = entry["missing"]
+            texts = [missing if value is None or value != value else value for value in values]
+            feed[entry["name"]] = np.array(texts, object)
+        else:
+            feed[entry["name"]] = np.asarray(values, np.float64)
+    outputs = session.run(None, feed)
+    return np.column_stack(outputs)
+
+
+class _Writer:
+    """The graph of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self.onnx = require("onnx", extra="onnx")
+        self.helper = require("onnx.helper", extra="onnx")
+        self.types = self.onnx.TensorProto
+        self.program = program
+        self.nodes: list[Any] = []
+        self.initial: dict[tuple[str, tuple[int, ...], bytes], tuple[str, Any]] = {}
+        self.inputs: dict[str, dict[str, Any]] = {}  # by column
+        self.memo: dict[int, Columns | AnyArray] = {}
+        self.joined: dict[Columns, str] = {}
+        self.rows: str | None = None
+        schema = program.schema
+        columns = dict.fromkeys([*schema.prediction, *(feature.name for feature in schema.features)])
+        taken: set[str] = set()
+        self.names = {column: _free(column or "column", [*taken, *(set(columns) - {column})], taken) for column in columns}
+        self.outputs = [_free(name, taken, taken) for name in schema.score_names]
+        self.prefix = "trueup/"
+        while any(name.startswith(self.prefix) for name in taken | {f"exact_{k}" for k in range(len(program.exact))}):
+            self.prefix += "/"
+        self.taken = taken
+        self.raw = self._inputs()
+
+    # Nodes
+
+    def _name(self) -> str:
+        return f"{self.prefix}{len(self.nodes) + len(self.initial)}"
+
+    def node(self, op: str, *inputs: str | AnyArray, output: str | None = None, domain: str = "", **attributes: Any) -> str:
+        """Add a node of one output and return its name; arrays among the inputs become initialisers."""
+        names = [self.array(own) if isinstance(own, np.ndarray) else own for own in inputs]
+        name = self._name() if output is None else output
+        self.nodes.append(self.helper.make_node(op, names, [name], f"{self.prefix}node {len(self.nodes)}", None, domain,
+                                                **attributes))  # fmt: skip
+        return name
+
+    def array(self, values: AnyArray) -> str:
+        """Return the name of an initialiser."""
+        values = np.asarray(values, order="C")
+        key = (values.dtype.str, values.shape, values.tobytes())
+        if key not in self.initial:
+            name = self._name()
+            self.initial[key] = (name, self.onnx.numpy_helper.from_array(values, name))
+        return self.initial[key][0]
+
+    def ensemble(self, attributes: dict[str, Any], x: str) -> str:
+        """Add a TreeEnsembleRegressor; its output is single precision, of shape (n, targets)."""
+        attributes = dict(attributes)
+        for name in ("nodes_values", "target_weights"):
+            values = attributes.pop(name)
+            if values.dtype == np.float64:
+                attributes[f"{name}_as_tensor"] = self.onnx.numpy_helper.from_array(values, name)
+            else:
+                attributes[name] = values.tolist()
+        return self.node("TreeEnsembleRegressor", x, domain=ML, **attributes)
+
+    def transposed(self, x: str) -> str:
+        """Return the transpose of a matrix."""
+        return self.node("Transpose", x, perm=[1, 0])
+
+    # Inputs and columns
+
+    def _inputs(self) -> dict[str, list[Base]]:
+        schema, program = self.program.schema, self.program
+        for name in schema.prediction:
+            self._input(name, {"kind": "prediction", "missing": None})
+        for feature in schema.features:
+            kind = {"categorical": "category", "numeric": "number", "date": "date"}[feature.kind]
+            missing = _missing_marker(feature.levels) if kind == "category" else None
+            if (feature.name in schema.prediction) and kind != "number":
+                raise ArgumentError(
+                    f"column {feature.name!r} is a prediction and a feature of another kind, which ONNX has no type for",
+                    hint="fit the model with a copy of the column under another name",
+                )
+            self._input(feature.name, {"kind": kind, "missing": missing})
+        return {
+            "scores": [Base(self.names[name], 1, (None,), flat=True) for name in schema.prediction],
+            "numbers": [Base(self.names[name], 1, (None,), flat=True) for name in program.numbers],
+            "codes": [Base("", 1, (len(levels) + 1,), True, name) for name, levels in program.categories.items()],
+        }
+
+    def _input(self, column: str, described: dict[str, Any]) -> None:
+        self.inputs.setdefault(column, {"name": self.names[column], "column": column, **described})
+
+    def encoded(self, column: str, table: AnyArray) -> str:
+        """Return a category as integers, given by a table of codes: 0 for missing and unseen, k + 1 for level k."""
+        levels, values = self.program.categories[column], table[1:].tolist()
+        try:
+            keys = [level.encode() for level in levels] or [b""]
+        except UnicodeEncodeError as error:
+            raise ArgumentError(
+                f"column {column!r} has a level that is no valid text: {error.object!r}", hint="replace it before the fit"
+            ) from error
+        return self.node(
+            "LabelEncoder", self.names[column], domain=ML, keys_strings=keys, values_int64s=values or [int(table[0])],
+            default_int64=int(table[0]),
+        )  # fmt: skip
+
+    def matrix(self, columns: Columns) -> str:
+        """Return the name of a tensor of one row per column."""
+        if columns not in self.joined:
+            self.joined[columns] = self._joined(columns)
+        return self.joined[columns]
+
+    def _joined(self, columns: Columns) -> str:
+        bases = list(dict.fromkeys(base for base, _ in columns))
+        starts = dict(zip(bases, np.cumsum([0, *(base.width for base in bases)]).tolist(), strict=False))
+        rows = [starts[base] + row for base, row in columns]
+        if all(base.flat for base in bases):
+            names = [self._named(base) for base in bases]
+            if len(names) == 1:
+                name = self.node("Unsqueeze", names[0], np.array([0]))
+            else:  # -1 is not divisible by 0 rows in every runtime: the shape has both numbers
+                name = self.node("Reshape", self.node("Concat", *names, axis=0), np.array([len(names), -1]))
+        else:
+            names = [self.matrix(((base, 0),)) if base.flat else base.name for base in bases]
+            name = names[0] if len(names) == 1 else self.node("Concat", *names, axis=0)
+        if rows != list(range(sum(base.width for base in bases))):
+            name = self.node("Gather", name, np.array(rows), axis=0)
+        return name
+
+    def _named(self, base: Base) -> str:
+        if base.code is None:
+            return base.name
+        key = ((base, -1),)
+        if key not in self.joined:
+            self.joined[key] = self.encoded(base.code, np.arange(base.sizes[0] or 0))
+        return self.joined[key]
+
+    def operand(self, value: Columns | AnyArray) -> str:
+        """Return the name of a matrix; constants have one column."""
+        return self.array(value[0][:, None]) if isinstance(value, np.ndarray) else self.matrix(value)
+
+    def shape(self) -> str:
+        """Return the name of the shape (1, n) of one column of all rows."""
+        if self.rows is None:
+            first = next(iter(self.inputs.values()))["name"]
+            self.rows = self.node("Concat", np.array([1]), self.node("Shape", first), axis=0)
+        return self.rows
+
+    def repeated(self, value: Columns | AnyArray) -> str:
+        """Return the name of a matrix with a column per row of the data, also for constants."""
+        name = self.operand(value)
+        return self.node("Expand", name, self.shape()) if isinstance(value, np.ndarray) else name
+
+    # Expressions
+
+    def emit(self, expression: Expression) -> Columns | AnyArray:
+        """Add what computes an expression and return its columns, or its value if it is constant."""
+        for item in order((expression,)):
+            if id(item) not in self.memo:
+                args = [self.memo[id(arg)] for arg in item.args]
+                self.memo[id(item)] = self._emit(item, args)
+        return self.memo[id(expression)]
+
+    def _emit(self, item: Expression, args: list[Columns | AnyArray]) -> Columns | AnyArray:
+        if item.op in ("scores", "numbers", "codes"):
+            return tuple((base, row) for base in self.raw[item.op] for row in range(base.width)) or np.zeros((1, 1))
+        if all(isinstance(arg, np.ndarray) for arg in args):
+            return evaluate_one(item, args, {})
+        if item.op == "take":
+            return tuple(args[0][column] for column in item.data)
+        if item.op == "join":
+            parts = [self._repeat(arg) if isinstance(arg, np.ndarray) else arg for arg in args]
+            return tuple(column for part in parts for column in part)
+        sizes: Sequence[int | None] = ()
+        if item.op in ELEMENTWISE:
+            name = self._elementwise(item, args)
+        elif item.op == "count":
+            name, sizes = self._counted(ensembles.counts(*item.data), self.operand(args[0])), [len(own) + 2 for own in item.data[0]]
+        elif item.op == "gather":
+            name = self._gathered(item.data, args[0])
+            sizes = [int(table.max()) + 1 if item.type == "int" else None for table in item.data]
+        elif item.op == "where":
+            name = self._where(item, args)
+        else:
+            name = getattr(self, f"_{item.op}")(item.data, *args)
+        base = Base(name, item.width, tuple(sizes) or (None,) * item.width)
+        return tuple((base, row) for row in range(item.width))
+
+    def _repeat(self, value: AnyArray) -> Columns:
+        name, width = self.repeated(value), value.shape[1]
+        sizes = tuple(int(own) + 1 if value.dtype.kind == "i" else None for own in value[0])
+        return tuple((Base(name, width, sizes), row) for row in range(width))
+
+    def _elementwise(self, item: Expression, args: list[Columns | AnyArray]) -> str:
+        names = [self.operand(arg) for arg in args]
+        if item.op == "log1p":
+            return self._log1p(names[0], negative=item.args[0].op == "negative")
+        if item.op == "equal" and item.args[0].type == "bool":
+            return self.node("Not", self.node("Xor", *names))
+        return self.node(OPERATORS[item.op], *names)
+
+    def _log1p(self, x: str, *, negative: bool) -> str:
+        """Return log(1 + x), which ONNX has not.
+
+        For x = -p, a probability, log(1 - p) is enough: 1 - p is rounded by at most 2^-54 if p < 1/2 and exact above, so that
+        the logarithm is wrong by at most 2^-53, and a probability after the link, whose slope is at most 1/4 of the logit's, by
+        2^-55 per unit of slope. For others the error of 1 + x is added to the logarithm, to the first order.
+        """
+        if negative:
+            return self.node("Log", self.node("Add", x, np.array([[1.0]])))
+        above = self.node("Add", x, np.array([[1.0]]))
+        lost = self.node("Sub", x, self.node("Sub", above, np.array([[1.0]])))
+        return self.node("Add", self.node("Log", above), self.node("Div", lost, above))
+
+    def _where(self, item: Expression, args: list[Columns | AnyArray]) -> str:
+        condition, x, y = (self.operand(arg) for arg in args)
+        if item.type != "bool":
+            return self.node("Where", condition, x, y)
+        return self.node("Or", self.node("And", condition, x), self.node("And", self.node("Not", condition), y))
+
+    def _counted(self, attributes: dict[str, Any], x: str) -> str:
+        """Return the integers that an ensemble adds up for the columns of a matrix."""
+        return self.node("Cast", self.transposed(self.ensemble(attributes, self.transposed(x))), to=self.types.INT64)
+
+    def _count_in(self, cuts: Sequence[FloatArray], x: Columns | AnyArray, which: Columns | AnyArray) -> str:
+        both = self.node("Concat", self.repeated(x), self.node("Cast", self.repeated(which), to=self.types.DOUBLE), axis=0)
+        return self._counted(ensembles.counts_in(cuts), both)
+
+    def _index_of(self, values: AnyArray, x: Columns) -> str:
+        numbers = self.node("Cast", self.matrix(x), to=self.types.DOUBLE)
+        return self._counted(ensembles.positions(values, len(x)), numbers)
+
+    def _total(self, _: None, x: Columns) -> str:
+        sums = self.node("CumSum", self.matrix(x), np.array(0))
+        return self.node("Gather", sums, np.array([len(x) - 1]), axis=0)
+
+    def _gathered(self, tables: Sequence[AnyArray], index: Columns) -> str:
+        base = index[0][0]
+        if len(tables) == 1:
+            if base.code is not None and tables[0].dtype == np.int64:
+                return self.node("Unsqueeze", self.encoded(base.code, tables[0][: base.sizes[0]]), np.array([0]))
+            return self.node("Gather", tables[0], self.matrix(index), axis=0)
+        sizes = [len(table) for table in tables]
+        if max(sizes) * len(sizes) <= MAX_PADDING * sum(sizes):
+            padded = np.zeros((len(sizes), max(sizes)), tables[0].dtype)
+            for own, table in zip(padded, tables, strict=True):
+                own[: len(table)] = table
+            return self.node("GatherElements", padded, self.matrix(index), axis=1)
+        places = self.node("Add", self.matrix(index), (np.cumsum(sizes) - sizes)[:, None])
+        values = self.node("GatherElements", np.concatenate(tables), self.node("Reshape", places, np.array([-1])), axis=0)
+        return self.node("Reshape", values, np.array([len(sizes), -1]))
+
+    def _walk(self, trees: CodeTrees, codes: Columns) -> str:
+        # Columns that no tree tests have no size and need none.
+        sizes = [base.sizes[row] or 0 for base, row in codes]
+        assert all(sizes[column] for column in np.unique(trees.column)), "codes of unknown size"
+        if len(trees) >= MIN_MASKED and (masked := ensembles.masks(trees, sizes)) is not None:
+            return self._masked(*masked, len(trees), codes)
+        attributes, sets, values = ensembles.walked(trees, sizes)
+        matrix = self.matrix(codes)
+        x = self.transposed(self.node("Cast", matrix, to=self.types.FLOAT))
+        if sets.columns:
+            own = [
+                self.node("Gather", table, self.node("Gather", matrix, np.array(column), axis=0), axis=0)
+                for column, table in zip(sets.columns, sets.tables, strict=True)
+            ]
+            x = self.node("Concat", x, *own, axis=1)
+        leaf = self._counted_rows(attributes, x)
+        return self.node("GatherElements", values, leaf, axis=1)
+
+    def _counted_rows(self, attributes: dict[str, Any], x: str) -> str:
+        return self.node("Cast", self.transposed(self.ensemble(attributes, x)), to=self.types.INT64)
+
+    def _masked(self, tables: dict[int, AnyArray], values: FloatArray, trees: int, codes: Columns) -> str:
+        """Return the leaf values of trees, two of which share a word of bits: one per leaf that all columns leave."""
+        matrix, left = self.matrix(codes), ""
+        for column, table in tables.items():
+            own = self.node("Gather", table, self.node("Gather", matrix, np.array(column), axis=0), axis=0)
+            left = self.node("BitwiseAnd", left, own) if left else own
+        low = self.node("Cast", left, to=self.types.INT32)
+        if trees % 2:
+            left = self.node("Slice", left, np.array([0]), np.array([trees // 2]), np.array([1]))
+        high = self.node("Cast", self.node("BitShift", left, np.array([32], np.uint64), direction="RIGHT"), to=self.types.INT32)
+        bits = self.node("Concat", low, high, axis=1) if trees > 1 else low
+        places = self.transposed(self.node("Mod", bits, np.array([[ensembles.PRIME]], np.int32)))
+        return self.node("GatherElements", values, places, axis=1)
+
+    # The model
+
+    def _only_valid(self) -> Columns | AnyArray:
+        """Replace invalid scores by valid ones, whose codes are in all tables, and return where they are valid."""
+        valid = self.emit(self.program.valid)
+        bases = self.raw["scores"]
+        if isinstance(valid, np.ndarray) or not bases:
+            return valid
+        scores = self.matrix(tuple((base, 0) for base in bases))
+        safe = self.node("Where", self.matrix(valid), scores, np.array([[1.0 / (len(bases) + 1)]]))
+        self.raw["scores"] = [Base(safe, len(bases), (None,) * len(bases))]
+        self.memo.clear()
+        return valid
+
+    def model(self, *, checks: bool) -> bytes:
+        """Return the serialised model."""
+        helper, types, program = self.helper, self.types, self.program
+        valid = self._only_valid()
+        result = self.emit(program.result)
+        if isinstance(valid, np.ndarray):
+            scores = self.repeated(result)
+        else:
+            scores = self.node("Where", self.matrix(valid), self.operand(result), np.array([[np.nan]]))
+        for k, name in enumerate(self.outputs):
+            row = scores if len(self.outputs) == 1 else self.node("Gather", scores, np.array([k]), axis=0)
+            self.node("Squeeze", row, np.array([0]), output=name)
+        outputs = [helper.make_tensor_value_info(name, types.DOUBLE, ["N"]) for name in self.outputs]
+        extra = []
+        for k, expression in enumerate(program.exact if checks else ()):
+            extra.append(_free(f"exact_{k}", self.taken, self.taken))
+            self.node("Transpose", self.repeated(self.emit(expression)), perm=[1, 0], output=extra[-1])
+            outputs.append(helper.make_tensor_value_info(extra[-1], types.DOUBLE, ["N", expression.width]))
+        inputs = [
+            helper.make_tensor_value_info(
+                entry["name"], types.STRING if entry["kind"] == "category" else types.DOUBLE, ["N"], _describe(entry)
+            )
+            for entry in self.inputs.values()
+        ]
+        graph = helper.make_graph(self.nodes, "trueup", inputs, outputs, [own for _, own in self.initial.values()])
+        domains = [helper.make_opsetid("", OPSET), helper.make_opsetid(ML, ML_OPSET)]
+        model = helper.make_model(graph, opset_imports=domains, ir_version=IR_VERSION, producer_name="trueup")
+        described = {
+            "inputs": list(self.inputs.values()), "outputs": self.outputs, "checks": extra, "notes": list(program.notes)
+        }  # fmt: skip
+        helper.set_model_props(model, {METADATA: json.dumps(described)})
+        self.onnx.checker.check_model(model)
+        return bytes(model.SerializeToString())
+
+
+def _free(name: str, others: Collection[str], taken: set[str]) -> str:
+    """Return the name, with underscores after it until it is not among others, and add it to those taken."""
+    while name in others:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _missing_marker(levels: Sequence[str]) -> str:
+    """Return a text that is no level: the empty one if possible."""
+    marker = ""
+    while marker in levels:
+        marker = f"{marker}_" if marker else "missing"
+    return marker
+
+
+def _describe(entry: Mapping[str, Any]) -> str:
+    if entry["kind"] == "category":
+        return f"category {entry['column']!r}; {json.dumps(entry['missing'])} or any other text that is no level if missing"
+    if entry["kind"] == "date":
+        return f"date {entry['column']!r}: days since 1970-01-01, NaN if missing"
+    return f"{entry['kind']} {entry['column']!r}" + ("" if entry["kind"] == "prediction" else ", NaN if missing")
