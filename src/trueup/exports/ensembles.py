@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.exports.program import CodeTrees
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MASK_LEAVES = 31  # leaves of a tree that fit into 32 bits without the sign
 PRIME = 37  # the first 36 powers of 2 have different remainders
+MAX_JOINT = 128  # masks by several columns at once
 MAX_WEIGHT = 2**24  # integers below it are exact in single precision, in which TreeEnsembleRegressor adds
 
 
@@ -63,10 +64,13 @@ def ensemble(roots: Iterable[Hashable], expand: Expand, dtype: Any) -> dict[str,
     }  # fmt: skip
 
 
-def counts(cuts: Sequence[FloatArray], closed: str) -> dict[str, Any]:
-    """Return the ensemble that counts how many cuts are below each column; NaN is above all cuts and infinity."""
+def counts(cuts: Sequence[tuple[FloatArray, str]]) -> dict[str, Any]:
+    """Return the ensemble that counts how many cuts are below each column, or at most it if they are closed on the left.
+
+    NaN is above all cuts and infinity.
+    """
     # "At least a cut" is "above the float below it"; a NaN is not at most infinity.
-    own = [np.nextafter(one, -np.inf) if closed == "left" else one for one in cuts]
+    own = [np.nextafter(one, -np.inf) if closed == "left" else one for one, closed in cuts]
     ends = [np.append(one, np.inf).tolist() for one in own]
 
     def expand(node: tuple[int, int, int]) -> float | tuple[int, float, Hashable, Hashable]:
@@ -192,6 +196,18 @@ def masks(trees: CodeTrees, sizes: Sequence[int]) -> tuple[dict[int, AnyArray], 
         return None
     tables[min(tables)] &= kept
     return tables, values
+
+
+def joint(tables: Mapping[int, AnyArray]) -> list[tuple[tuple[int, ...], AnyArray]]:
+    """Return masks by columns whose codes are few together: these columns, and the masks by their numbers in mixed radix."""
+    groups: list[tuple[tuple[int, ...], AnyArray]] = []
+    for column, table in sorted(tables.items(), key=lambda own: len(own[1])):
+        if groups and len(groups[-1][1]) * len(table) <= MAX_JOINT:
+            columns, first = groups.pop()
+            groups.append(((*columns, column), (first[:, None] & table[None]).reshape(-1, table.shape[1])))
+        else:
+            groups.append(((column,), table))
+    return groups
 
 
 def _bits(first: int, last: int) -> int:

@@ -113,6 +113,7 @@ class _Writer:
         self.inputs: dict[str, dict[str, Any]] = {}  # by column
         self.memo: dict[int, Columns | AnyArray] = {}
         self.joined: dict[Columns, str] = {}
+        self.divided: dict[Base, list[str]] = {}
         self.rows: str | None = None
         schema = program.schema
         columns = dict.fromkeys([*schema.prediction, *(feature.name for feature in schema.features)])
@@ -207,21 +208,30 @@ class _Writer:
         return self.joined[columns]
 
     def _joined(self, columns: Columns) -> str:
-        bases = list(dict.fromkeys(base for base, _ in columns))
+        bases = sorted(dict.fromkeys(base for base, _ in columns), key=lambda base: not base.flat)
         starts = dict(zip(bases, np.cumsum([0, *(base.width for base in bases)]).tolist(), strict=False))
         rows = [starts[base] + row for base, row in columns]
-        if all(base.flat for base in bases):
-            names = [self._named(base) for base in bases]
-            if len(names) == 1:
-                name = self.node("Unsqueeze", names[0], np.array([0]))
-            else:  # -1 is not divisible by 0 rows in every runtime: the shape has both numbers
-                name = self.node("Reshape", self.node("Concat", *names, axis=0), np.array([len(names), -1]))
-        else:
-            names = [self.matrix(((base, 0),)) if base.flat else base.name for base in bases]
-            name = names[0] if len(names) == 1 else self.node("Concat", *names, axis=0)
+        flat, names = [self._named(base) for base in bases if base.flat], [base.name for base in bases if not base.flat]
+        if len(flat) == 1:
+            names.insert(0, self.node("Unsqueeze", flat[0], np.array([0])))
+        elif flat:
+            names.insert(0, self.node("Reshape", self.node("Concat", *flat, axis=0), np.array([len(flat), -1])))
+        name = names[0] if len(names) == 1 else self.node("Concat", *names, axis=0)
         if rows != list(range(sum(base.width for base in bases))):
             name = self.node("Gather", name, np.array(rows), axis=0)
         return name
+
+    def row(self, column: tuple[Base, int]) -> str:
+        """Return the name of a column as a vector, or as a matrix of one row if it is a row of one."""
+        base, row = column
+        if base.flat or base.width == 1:
+            return self._named(base)
+        if base not in self.divided:
+            self.divided[base] = [self._name() + f"/{own}" for own in range(base.width)]
+            sizes = self.array(np.ones(base.width, np.int64))
+            self.nodes.append(self.helper.make_node("Split", [base.name, sizes], self.divided[base],
+                                                    f"{self.prefix}node {len(self.nodes)}", axis=0))  # fmt: skip
+        return self.divided[base][row]
 
     def _named(self, base: Base) -> str:
         if base.code is None:
@@ -267,20 +277,28 @@ class _Writer:
         if item.op == "join":
             parts = [self._repeat(arg) if isinstance(arg, np.ndarray) else arg for arg in args]
             return tuple(column for part in parts for column in part)
-        sizes: Sequence[int | None] = ()
-        if item.op in ELEMENTWISE:
-            name = self._elementwise(item, args)
-        elif item.op == "count":
-            name, sizes = self._counted(ensembles.counts(*item.data), self.operand(args[0])), [len(own) + 2 for own in item.data[0]]
-        elif item.op == "gather":
-            name = self._gathered(item.data, args[0])
-            sizes = [int(table.max()) + 1 if item.type == "int" else None for table in item.data]
-        elif item.op == "where":
-            name = self._where(item, args)
-        else:
-            name = getattr(self, f"_{item.op}")(item.data, *args)
-        base = Base(name, item.width, tuple(sizes) or (None,) * item.width)
+        if item.op == "gather" and (encoded := self._encoded(item, args[0])) is not None:
+            return ((encoded, 0),)
+        name = self._operation(item, args)
+        base = Base(name, item.width, _sizes(item))
         return tuple((base, row) for row in range(item.width))
+
+    def _encoded(self, item: Expression, index: Columns) -> Base | None:
+        """Return integers that a category stands for, without its code; None if this is anything else."""
+        base, _ = index[0]
+        if len(index) > 1 or base.code is None or item.type != "int":
+            return None
+        return Base(self.encoded(base.code, item.data[0][: base.sizes[0]]), 1, _sizes(item), flat=True)
+
+    def _operation(self, item: Expression, args: list[Columns | AnyArray]) -> str:
+        if item.op in ELEMENTWISE:
+            return self._elementwise(item, args)
+        if item.op == "count":
+            cuts, closed = item.data
+            return self._counted(ensembles.counts([(own, closed) for own in cuts]), self.operand(args[0]))
+        if item.op == "where":
+            return self._where(item, args)
+        return str(getattr(self, f"_{item.op}")(item.data, *args))
 
     def _repeat(self, value: AnyArray) -> Columns:
         name, width = self.repeated(value), value.shape[1]
@@ -288,30 +306,37 @@ class _Writer:
         return tuple((Base(name, width, sizes), row) for row in range(width))
 
     def _elementwise(self, item: Expression, args: list[Columns | AnyArray]) -> str:
+        if item.op == "exp":
+            return self._exp(item)
         names = [self.operand(arg) for arg in args]
         if item.op in TRANSCENDENTAL:
-            return self._transcendental(item, names[0])
+            return self._logarithm(item, names[0])
         return self.node(OPERATORS[item.op], *names)
 
-    def _transcendental(self, item: Expression, x: str) -> str:
-        """Return a logarithm or exponential as exact as that of the C library.
+    def _exp(self, item: Expression) -> str:
+        """Return an exponential as exact as that of the C library.
 
-        The operators Log and Exp of onnxruntime are wrong by up to 1.6 units in the last place, and the result of a row
-        depends on its place among the rows; ReduceLogSum of a single number and Pow use the C library row by row. Pow raises
-        e, rounded: its relative error 5e-17 per unit of x is at most 2e-17 of exp(x) for x < 0.
+        The operators Exp and Log of onnxruntime are wrong by up to 1.6 units in the last place, and the result of a row
+        depends on its place among the rows; Pow, and ReduceLogSum of a single number, use the C library row by row. Pow raises
+        e or 1 / e, rounded: its relative error of 5e-17 per unit of x is at most 2e-17 of exp(x) for x < 0.
+        """
+        power = item.args[0]
+        base, power = (np.exp(-1.0), power.args[0]) if power.op == "negative" else (np.e, power)
+        return self.node("Pow", np.array([[base]]), self.operand(self.emit(power)))
+
+    def _logarithm(self, item: Expression, x: str) -> str:
+        """Return a logarithm as exact as that of the C library (see `_exp`), or log(1 + x).
 
         ONNX has no log1p. For x = -p, a probability, log(1 - p) is enough: 1 - p is rounded by at most 2^-54 if p < 1/2 and
         exact above, so that the logarithm is wrong by at most 2^-53, and a probability after the link, whose slope is at most
         1/4, by 2^-55 per unit of slope. For others the error of 1 + x is added to the logarithm, to the first order.
         """
-        if item.op == "exp":
-            return self.node("Pow", np.array([[np.e]]), x)
         if item.op == "log":
             return self._log(x, item.width)
-        one = np.array([[1.0]])
+        one, given = np.array([[1.0]]), item.args[0]
+        if given.op == "negative":
+            return self._log(self.node("Sub", one, self.operand(self.emit(given.args[0]))), item.width)
         above = self.node("Add", x, one)
-        if item.args[0].op == "negative":
-            return self._log(above, item.width)
         lost = self.node("Sub", x, self.node("Sub", above, one))
         return self.node("Add", self._log(above, item.width), self.node("Div", lost, above))
 
@@ -342,11 +367,8 @@ class _Writer:
         sums = self.node("CumSum", self.matrix(x), np.array(0))
         return self.node("Gather", sums, np.array([len(x) - 1]), axis=0)
 
-    def _gathered(self, tables: Sequence[AnyArray], index: Columns) -> str:
-        base = index[0][0]
+    def _gather(self, tables: Sequence[AnyArray], index: Columns) -> str:
         if len(tables) == 1:
-            if base.code is not None and tables[0].dtype == np.int64:
-                return self.node("Unsqueeze", self.encoded(base.code, tables[0][: base.sizes[0]]), np.array([0]))
             return self.node("Gather", tables[0], self.matrix(index), axis=0)
         sizes = [len(table) for table in tables]
         if max(sizes) * len(sizes) <= MAX_PADDING * sum(sizes):
@@ -381,10 +403,15 @@ class _Writer:
 
     def _masked(self, tables: dict[int, AnyArray], values: FloatArray, trees: int, codes: Columns) -> str:
         """Return the leaf values of trees, two of which share a word of bits: one per leaf that all columns leave."""
-        matrix, left = self.matrix(codes), ""
-        for column, table in tables.items():
-            own = self.node("Gather", table, self.node("Gather", matrix, np.array(column), axis=0), axis=0)
+        left = ""
+        for columns, table in ensembles.joint(tables):
+            first, *others = (self.row(codes[column]) for column in columns)
+            for column, other in zip(columns[1:], others, strict=True):
+                first = self.node("Add", self.node("Mul", first, np.array(len(tables[column]))), other)
+            own = self.node("Gather", table, first, axis=0)
             left = self.node("BitwiseAnd", left, own) if left else own
+        # A vector of codes has led to a matrix, a row of a matrix to one more dimension.
+        left = self.node("Reshape", left, np.array([-1, (trees + 1) // 2]))
         low = self.node("Cast", left, to=self.types.INT32)
         if trees % 2:
             left = self.node("Slice", left, np.array([0]), np.array([trees // 2]), np.array([1]))
@@ -407,10 +434,42 @@ class _Writer:
         self.memo.clear()
         return valid
 
+    def _count_inputs(self, expressions: Sequence[Expression]) -> None:
+        """Count the cuts below all inputs at once."""
+        given = {base for bases in self.raw.values() for base in bases}
+        cuts: dict[tuple[tuple[Base, int], bytes, str], tuple[FloatArray, str]] = {}
+        columns: dict[Expression, list[tuple[tuple[Base, int], bytes, str]]] = {}
+        for item in order(expressions):
+            if item.op == "count" and all(arg.op in ("scores", "numbers", "take", "join") for arg in order(item.args)):
+                own = self.emit(item.args[0])
+                if isinstance(own, np.ndarray) or any(base not in given for base, _ in own):
+                    continue
+                lists, closed = item.data
+                columns[item] = [(column, one.tobytes(), closed) for column, one in zip(own, lists, strict=True)]
+                cuts |= {key: (one, closed) for key, one in zip(columns[item], lists, strict=True)}
+        if not cuts:
+            return
+        keys = sorted(cuts, key=lambda key: not key[0][0].flat)  # as `matrix` joins them
+        name = self._counted(ensembles.counts([cuts[key] for key in keys]), self.matrix(tuple(key[0] for key in keys)))
+        base = Base(name, len(keys), tuple(len(cuts[key][0]) + 2 for key in keys))
+        for item, own in columns.items():
+            self.memo[id(item)] = tuple((base, keys.index(key)) for key in own)
+
+    def _used(self, outputs: Sequence[str]) -> list[Any]:
+        """Return the nodes that outputs need."""
+        needed, used = set(outputs), []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+                used.append(node)
+        self.initial = {key: own for key, own in self.initial.items() if own[0] in needed}
+        return used[::-1]
+
     def model(self, *, checks: bool) -> bytes:
         """Return the serialised model."""
         helper, types, program = self.helper, self.types, self.program
         valid = self._only_valid()
+        self._count_inputs((program.result, *(program.exact if checks else ())))
         result = self.emit(program.result)
         if isinstance(valid, np.ndarray):
             scores = self.repeated(result)
@@ -431,7 +490,8 @@ class _Writer:
             )
             for entry in self.inputs.values()
         ]
-        graph = helper.make_graph(self.nodes, "trueup", inputs, outputs, [own for _, own in self.initial.values()])
+        nodes = self._used([*self.outputs, *extra])
+        graph = helper.make_graph(nodes, "trueup", inputs, outputs, [own for _, own in self.initial.values()])
         domains = [helper.make_opsetid("", OPSET), helper.make_opsetid(ML, ML_OPSET)]
         model = helper.make_model(graph, opset_imports=domains, ir_version=IR_VERSION, producer_name="trueup")
         described = {
@@ -440,6 +500,15 @@ class _Writer:
         helper.set_model_props(model, {METADATA: json.dumps(described)})
         self.onnx.checker.check_model(model)
         return bytes(model.SerializeToString())
+
+
+def _sizes(item: Expression) -> tuple[int | None, ...]:
+    """Return per column of an expression a number above all its integers; None if it is not known."""
+    if item.op == "count":
+        return tuple(len(own) + 2 for own in item.data[0])
+    if item.op == "gather" and item.type == "int":
+        return tuple(int(table.max()) + 1 for table in item.data)
+    return (None,) * item.width
 
 
 def _free(name: str, others: Collection[str], taken: set[str]) -> str:
