@@ -51,15 +51,15 @@ def ensemble(roots: Iterable[Hashable], expand: Expand, dtype: Any) -> dict[str,
             nodes.append((tree, place, column, threshold, known, known + 1))
             stack += [(known + 1, expand(right)), (known, expand(left))]
             known += 2
-    own_tree, place, column, threshold, left, right = zip(*nodes, strict=True)
-    leaf_tree, leaf_place, weight = zip(*leaves, strict=True)
+    trees, places, columns, thresholds, lefts, rights = zip(*nodes, strict=True)
+    leaf_trees, leaf_places, weights = zip(*leaves, strict=True)
     return {
-        "nodes_treeids": own_tree, "nodes_nodeids": place, "nodes_featureids": column,
-        "nodes_values": np.array(threshold, dtype),
-        "nodes_modes": ["BRANCH_LEQ" if own else "LEAF" for own in right],
-        "nodes_truenodeids": left, "nodes_falsenodeids": right,
-        "target_treeids": leaf_tree, "target_nodeids": leaf_place, "target_ids": leaf_tree,
-        "target_weights": np.array(weight, dtype),
+        "nodes_treeids": trees, "nodes_nodeids": places, "nodes_featureids": columns,
+        "nodes_values": np.array(thresholds, dtype),
+        "nodes_modes": ["BRANCH_LEQ" if right else "LEAF" for right in rights],
+        "nodes_truenodeids": lefts, "nodes_falsenodeids": rights,
+        "target_treeids": leaf_trees, "target_nodeids": leaf_places, "target_ids": leaf_trees,
+        "target_weights": np.array(weights, dtype),
         "n_targets": tree + 1, "aggregate_function": "SUM", "post_transform": "NONE",
     }  # fmt: skip
 
@@ -152,8 +152,8 @@ def walked(trees: CodeTrees, sizes: Sequence[int]) -> tuple[dict[str, Any], SetT
 
     attributes = ensemble(list(enumerate(trees.root.tolist())), expand, np.float32)
     values = np.zeros((len(trees), max(map(len, places))))
-    for tree, place in enumerate(places):
-        values[tree, : len(place)] = trees.value[list(place)]
+    for tree, found in enumerate(places):
+        values[tree, : len(found)] = trees.value[list(found)]
     tables = [1.0 - np.column_stack([left for _, left in own.values()]).astype(np.float32) for own in sets.values()]
     return attributes, SetTests(tuple(sets), tuple(tables)), values
 
@@ -171,9 +171,9 @@ def goes_left(trees: CodeTrees, node: int, size: int) -> AnyArray:
 def masks(trees: CodeTrees, sizes: Sequence[int]) -> tuple[dict[int, AnyArray], FloatArray] | None:
     """Return per tested column which leaves of each tree its codes leave, and the values of the leaves by their bit.
 
-    The leaves that all columns leave are the one that a row reaches (as in QuickScorer, Lucchese et al., 2015). Bits are those
-    of leaves from left to right; a word has those of tree t below those of tree t + (T + 1) // 2. None if a tree has too many
-    leaves, or none a test. The value of bit b is at place 2^b modulo `PRIME`.
+    The only leaf that all columns leave is the one that a row reaches (as in QuickScorer, Lucchese et al., 2015). Bits are
+    those of leaves from left to right; a word has those of tree t below those of tree t + (T + 1) // 2. None if a tree has
+    too many leaves, or none a test. The value of bit b is at place 2^b modulo `PRIME`.
     """
     half, full = (len(trees) + 1) // 2, 2**64 - 1
     kept = np.full(half, full, np.uint64)  # bits of leaves
@@ -199,7 +199,7 @@ def masks(trees: CodeTrees, sizes: Sequence[int]) -> tuple[dict[int, AnyArray], 
 
 
 def joint(tables: Mapping[int, AnyArray]) -> list[tuple[tuple[int, ...], AnyArray]]:
-    """Return masks by columns whose codes are few together: these columns, and the masks by their numbers in mixed radix."""
+    """Return groups of columns with few codes together: the columns, and the masks by their codes in mixed radix."""
     groups: list[tuple[tuple[int, ...], AnyArray]] = []
     for column, table in sorted(tables.items(), key=lambda own: len(own[1])):
         if groups and len(groups[-1][1]) * len(table) <= MAX_JOINT:
@@ -211,7 +211,7 @@ def joint(tables: Mapping[int, AnyArray]) -> list[tuple[tuple[int, ...], AnyArra
 
 
 def _bits(first: int, last: int) -> int:
-    return 2**last - 2**first
+    return (1 << last) - (1 << first)
 
 
 def _spans(trees: CodeTrees, root: int) -> tuple[list[int], list[tuple[int, int, int, int]]]:

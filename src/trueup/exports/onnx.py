@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 OPSET, ML_OPSET, IR_VERSION = 18, 3, 8  # onnxruntime 1.14 and newer
 ML = "ai.onnx.ml"
 OPERATORS = {
-    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "minimum": "Min", "maximum": "Max", "negative": "Neg",
-    "absolute": "Abs", "ceil": "Ceil", "less": "Less", "less_equal": "LessOrEqual", "equal": "Equal", "isnan": "IsNaN",
-    "logical_and": "And", "logical_or": "Or", "logical_not": "Not",
+    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "minimum": "Min", "maximum": "Max",
+    "negative": "Neg", "absolute": "Abs", "ceil": "Ceil", "less": "Less", "less_equal": "LessOrEqual", "equal": "Equal",
+    "isnan": "IsNaN", "logical_and": "And", "logical_or": "Or", "logical_not": "Not",
 }  # fmt: skip
+BASE_EXPONENT = 512.0  # exponentials are powers of e^512
 MIN_MASKED = 40  # trees; fewer are walked node by node, which takes fewer operators
 MAX_PADDING = 4  # tables are padded to a common length if that multiplies their size by at most this
 METADATA = "trueup"  # the key of the description of inputs and outputs among the properties of the model
@@ -60,9 +61,9 @@ def write_onnx(program: Program, *, checks: bool = False) -> bytes:
     Returns
     -------
     bytes
-        A ModelProto. Inputs are vectors of n rows under the names of their columns: predictions and numbers as doubles (NaN if
-        missing), dates as days since 1970-01-01, categories as strings (any that is no level if missing, such as "").
-        The outputs are vectors of doubles, named ``p_trueup`` for a prediction ``p``; NaN for rows without valid scores.
+        A ModelProto. Inputs are vectors of n rows under the names of their columns: predictions and numbers as doubles
+        (NaN if missing), dates as days since 1970-01-01, categories as strings (any that is no level if missing, such as
+        ""). Outputs are vectors of doubles, named ``p_trueup`` for a prediction ``p``; NaN for rows without valid scores.
         The property "trueup" of the model lists inputs and outputs as JSON: a column whose name is empty or taken has
         another name there.
 
@@ -181,7 +182,7 @@ class _Writer:
         return {
             "scores": [Base(self.names[name], 1, (None,), flat=True) for name in schema.prediction],
             "numbers": [Base(self.names[name], 1, (None,), flat=True) for name in program.numbers],
-            "codes": [Base("", 1, (len(levels) + 1,), True, name) for name, levels in program.categories.items()],
+            "codes": [Base("", 1, (len(levels) + 1,), flat=True, code=name) for name, levels in program.categories.items()],
         }
 
     def _input(self, column: str, described: dict[str, Any]) -> None:
@@ -270,8 +271,9 @@ class _Writer:
     def _emit(self, item: Expression, args: list[Columns | AnyArray]) -> Columns | AnyArray:
         if item.op in ("scores", "numbers", "codes"):
             return tuple((base, row) for base in self.raw[item.op] for row in range(base.width)) or np.zeros((1, 1))
-        if all(isinstance(arg, np.ndarray) for arg in args):
-            return evaluate_one(item, args, {})
+        constants = [arg for arg in args if isinstance(arg, np.ndarray)]
+        if len(constants) == len(args):
+            return evaluate_one(item, constants, {})
         if item.op == "take":
             return tuple(args[0][column] for column in item.data)
         if item.op == "join":
@@ -283,8 +285,10 @@ class _Writer:
         base = Base(name, item.width, _sizes(item))
         return tuple((base, row) for row in range(item.width))
 
-    def _encoded(self, item: Expression, index: Columns) -> Base | None:
+    def _encoded(self, item: Expression, index: Columns | AnyArray) -> Base | None:
         """Return integers that a category stands for, without its code; None if this is anything else."""
+        if isinstance(index, np.ndarray):
+            return None
         base, _ = index[0]
         if len(index) > 1 or base.code is None or item.type != "int":
             return None
@@ -317,19 +321,21 @@ class _Writer:
         """Return an exponential as exact as that of the C library.
 
         The operators Exp and Log of onnxruntime are wrong by up to 1.6 units in the last place, and the result of a row
-        depends on its place among the rows; Pow, and ReduceLogSum of a single number, use the C library row by row. Pow raises
-        e or 1 / e, rounded: its relative error of 5e-17 per unit of x is at most 2e-17 of exp(x) for x < 0.
+        depends on its place among the rows; Pow, and ReduceLogSum of a single number, use the C library row by row. Pow
+        raises e^512 to x / 512, which is exact: the rounding of the base, relative to it, is divided by 512.
         """
-        power = item.args[0]
-        base, power = (np.exp(-1.0), power.args[0]) if power.op == "negative" else (np.e, power)
-        return self.node("Pow", np.array([[base]]), self.operand(self.emit(power)))
+        power, scale = item.args[0], 1.0 / BASE_EXPONENT
+        if power.op == "negative":
+            power, scale = power.args[0], -scale
+        scaled = self.node("Mul", self.operand(self.emit(power)), np.array([[scale]]))
+        return self.node("Pow", np.array([[np.exp(BASE_EXPONENT)]]), scaled)
 
     def _logarithm(self, item: Expression, x: str) -> str:
         """Return a logarithm as exact as that of the C library (see `_exp`), or log(1 + x).
 
         ONNX has no log1p. For x = -p, a probability, log(1 - p) is enough: 1 - p is rounded by at most 2^-54 if p < 1/2 and
-        exact above, so that the logarithm is wrong by at most 2^-53, and a probability after the link, whose slope is at most
-        1/4, by 2^-55 per unit of slope. For others the error of 1 + x is added to the logarithm, to the first order.
+        exact above, so that the logarithm is wrong by at most 2^-53, and a probability after the link, whose slope is at
+        most 1/4, by 2^-55 per unit of slope. For others the error of 1 + x is added to the logarithm, to the first order.
         """
         if item.op == "log":
             return self._log(x, item.width)
@@ -415,7 +421,9 @@ class _Writer:
         low = self.node("Cast", left, to=self.types.INT32)
         if trees % 2:
             left = self.node("Slice", left, np.array([0]), np.array([trees // 2]), np.array([1]))
-        high = self.node("Cast", self.node("BitShift", left, np.array([32], np.uint64), direction="RIGHT"), to=self.types.INT32)
+        high = self.node(
+            "Cast", self.node("BitShift", left, np.array([32], np.uint64), direction="RIGHT"), to=self.types.INT32
+        )
         bits = self.node("Concat", low, high, axis=1) if trees > 1 else low
         places = self.transposed(self.node("Mod", bits, np.array([[ensembles.PRIME]], np.int32)))
         return self.node("GatherElements", values, places, axis=1)
@@ -452,8 +460,8 @@ class _Writer:
         keys = sorted(cuts, key=lambda key: not key[0][0].flat)  # as `matrix` joins them
         name = self._counted(ensembles.counts([cuts[key] for key in keys]), self.matrix(tuple(key[0] for key in keys)))
         base = Base(name, len(keys), tuple(len(cuts[key][0]) + 2 for key in keys))
-        for item, own in columns.items():
-            self.memo[id(item)] = tuple((base, keys.index(key)) for key in own)
+        for item, counted in columns.items():
+            self.memo[id(item)] = tuple((base, keys.index(key)) for key in counted)
 
     def _used(self, outputs: Sequence[str]) -> list[Any]:
         """Return the nodes that outputs need."""
