@@ -163,6 +163,14 @@ def test_only_standard_operators_are_used(name):
     assert {own.type.tensor_type.elem_type for own in (*model.graph.input, *model.graph.output)} <= kinds
 
 
+def test_batches_of_a_run_are_put_together(monkeypatch):
+    program = lower(exported.MODELS["mcgrad_default"]())
+    columns, data = make_rows(program, rows=250), write_onnx(program, checks=True)
+    whole = run_onnx(data, columns)
+    monkeypatch.setattr(target, "BATCH_ROWS", 100)
+    np.testing.assert_array_equal(run_onnx(data, columns), whole)
+
+
 HOSTILE = ["", "p_trueup", "exact_0", "trueup/0", "a\"b'\n", "ünï 🙂", "x; DROP TABLE"]
 
 

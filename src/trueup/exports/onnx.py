@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray
     from trueup.exports.program import CodeTrees, Expression, Program
 
-OPSET, ML_OPSET, IR_VERSION = 18, 3, 8  # onnxruntime 1.14 and newer
+OPSET, ML_OPSET, IR_VERSION = 18, 3, 8  # BitwiseAnd is of opset 18, double precision in ensembles of ml 3
 ML = "ai.onnx.ml"
 OPERATORS = {
     "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "minimum": "Min", "maximum": "Max",
@@ -33,6 +33,7 @@ OPERATORS = {
 BASE_EXPONENT = 512.0  # exponentials are powers of e^512
 MIN_MASKED = 40  # trees; fewer are walked node by node, which takes fewer operators
 MAX_PADDING = 4  # tables are padded to a common length if that multiplies their size by at most this
+BATCH_ROWS = 4_096  # a row of a model of 1,000 trees takes some 20 kB
 METADATA = "trueup"  # the key of the description of inputs and outputs among the properties of the model
 
 
@@ -84,21 +85,26 @@ def write_onnx(program: Program, *, checks: bool = False) -> bytes:
 def run_onnx(data: bytes, columns: Mapping[str, Any]) -> FloatArray:
     """Return the outputs of a model of `write_onnx` side by side, computed by onnxruntime.
 
-    ``columns`` has the input columns by name. None and NaN are missing among categories.
+    ``columns`` has the input columns by name, arrays of n rows. None and NaN are missing among categories.
     """
     session = require("onnxruntime", extra="onnx").InferenceSession(data, providers=["CPUExecutionProvider"])
     described = json.loads(session.get_modelmeta().custom_metadata_map[METADATA])
-    feed = {}
-    for entry in described["inputs"]:
-        values = columns[entry["column"]]
-        if entry["kind"] == "category":
-            missing = entry["missing"]
-            texts = [missing if value is None or value != value else value for value in values]
-            feed[entry["name"]] = np.array(texts, object)
-        else:
-            feed[entry["name"]] = np.asarray(values, np.float64)
-    outputs = session.run(None, feed)
-    return np.column_stack(outputs)
+    rows = len(columns[described["inputs"][0]["column"]])
+    batches = []
+    for first in range(0, max(rows, 1), BATCH_ROWS):
+        feed = {
+            entry["name"]: _as_input(columns[entry["column"]][first : first + BATCH_ROWS], entry)
+            for entry in described["inputs"]
+        }
+        batches.append(np.column_stack(session.run(None, feed)))
+    return np.concatenate(batches)
+
+
+def _as_input(values: Any, entry: Mapping[str, Any]) -> AnyArray:
+    if entry["kind"] != "category":
+        return np.asarray(values, np.float64)
+    missing = entry["missing"]
+    return np.array([missing if value is None or value != value else value for value in values], object)  # noqa: PLR0124
 
 
 class _Writer:
@@ -321,8 +327,9 @@ class _Writer:
         """Return an exponential as exact as that of the C library.
 
         The operators Exp and Log of onnxruntime are wrong by up to 1.6 units in the last place, and the result of a row
-        depends on its place among the rows; Pow, and ReduceLogSum of a single number, use the C library row by row. Pow
-        raises e^512 to x / 512, which is exact: the rounding of the base, relative to it, is divided by 512.
+        depends on its place among the rows; Pow and, from version 1.20 on, ReduceLogSum of a single number call the C
+        library row by row. Pow raises e^512 to x / 512, which is exact: the rounding of the base, relative to it, is
+        divided by 512.
         """
         power, scale = item.args[0], 1.0 / BASE_EXPONENT
         if power.op == "negative":
