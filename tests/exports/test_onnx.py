@@ -16,7 +16,7 @@ from trueup.exports import ensembles
 from trueup.exports import onnx as target
 from trueup.exports.lower import lower
 from trueup.exports.onnx import run_onnx, write_onnx
-from trueup.exports.program import CodeTrees, Expression, evaluate_one, walk
+from trueup.exports.program import CodeTrees, Expression, apply, constant, evaluate_one, walk
 
 try:
     import onnx
@@ -222,8 +222,10 @@ def test_dates_are_days():
     data = {"p": rng.beta(2, 3, 2_000), "day": days.astype("datetime64[D]")}
     y = (rng.random(2_000) < data["p"] + 0.2 * (days > 19_000)).astype(float)
     model = tu.MCGrad("p", ["day"], stopping=None, rounds=1, trees=5).fit(data, y).model_
-    found = run_onnx(write_onnx(lower(model)), data | {"day": days})
-    np.testing.assert_allclose(found[:, 0], model.predict(data), rtol=0, atol=4e-16)
+    data["day"][:9], exported_model = np.datetime64("NaT"), write_onnx(lower(model))
+    for given in (data["day"], np.where(np.arange(2_000) < 9, np.nan, days)):
+        found = run_onnx(exported_model, data | {"day": given})
+        np.testing.assert_allclose(found[:, 0], model.predict(data), rtol=0, atol=4e-16)
 
 
 def test_what_onnx_cannot_hold_is_refused():
@@ -253,6 +255,20 @@ def fitted(attributes, x):
     domains = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=domains, ir_version=8)
     return onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+
+
+def test_logarithms_and_exponentials_are_exact_to_the_last_place():
+    program, x = lower(exported.MODELS["platt"]()), np.concatenate([-np.geomspace(1e-300, 700, 2_000), [0.0]])
+    score = Expression("scores", "float", 1)
+    wide = replace(program.schema, task="regression")  # any number is a score
+    for result, given, expected in (
+        (apply("exp", score), x, np.exp(x)),
+        (apply("exp", -score), -x, np.exp(x)),
+        (apply("log1p", score), np.exp(x), np.log1p(np.exp(x))),
+        (apply("log", score), np.exp(x), np.log(np.exp(x))),
+    ):
+        alone = replace(program, schema=wide, result=result, valid=constant(np.array([True])), exact=())
+        np.testing.assert_allclose(run_onnx(write_onnx(alone), {"p": given})[:, 0], expected, rtol=2.3e-16, atol=0)
 
 
 @pytest.mark.parametrize("closed", ["left", "right"])

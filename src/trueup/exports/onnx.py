@@ -102,9 +102,12 @@ def run_onnx(data: bytes, columns: Mapping[str, Any]) -> FloatArray:
 
 def _as_input(values: Any, entry: Mapping[str, Any]) -> AnyArray:
     if entry["kind"] != "category":
-        return np.asarray(values, np.float64)
+        values = np.asarray(values)
+        if values.dtype.kind == "M":
+            values = (values - np.datetime64(0, "D")) / np.timedelta64(1, "D")
+        return values.astype(np.float64)
     missing = entry["missing"]
-    return np.array([missing if value is None or value != value else value for value in values], object)  # noqa: PLR0124
+    return np.array([missing if value is None or value != value else value for value in values], object)
 
 
 class _Writer:
