@@ -105,7 +105,7 @@ def _as_input(values: Any, entry: Mapping[str, Any]) -> AnyArray:
         values = np.asarray(values)
         if values.dtype.kind == "M":
             values = (values - np.datetime64(0, "D")) / np.timedelta64(1, "D")
-        return values.astype(np.float64)
+        return np.asarray(values, np.float64)
     missing = entry["missing"]
     return np.array([missing if value is None or value != value else value for value in values], object)
 
