@@ -11,6 +11,7 @@ import pytest
 
 import exported
 import trueup as tu
+from trueup.data.table import Feature
 from trueup.errors import ArgumentError
 from trueup.exports import ensembles
 from trueup.exports import onnx as target
@@ -149,9 +150,9 @@ def test_names_and_levels_may_be_anything(hostile):
 
 
 def test_missing_categories_are_texts_that_are_no_levels():
-    assert target._missing_marker(["a", "b"]) == ""
-    assert target._missing_marker(["", "b"]) == "missing"
-    assert target._missing_marker(["", "missing", "missing_"]) == "missing__"
+    for levels, marker in ((("a", "b"), ""), (("", "b"), "missing"), (("", "missing", "missing_"), "missing__")):
+        assert target._missing_marker(Feature("c", "categorical", levels)) == marker
+    assert target._missing_marker(Feature("c", "categorical", ("a", "other"), unseen_level=True)) == "<missing>"
 
 
 def test_a_prediction_may_be_a_feature(hostile):
