@@ -309,7 +309,7 @@ def measure_documents(sizes: Sizes) -> dict[str, Any]:
     trivial = 2 * (1 - rate) ** (power + 1) / (power + 1)
     published = {name: {"mean": mean, "sd": sd} for name, (mean, sd) in PUBLISHED_DOCUMENTS.items()}
     return {
-        "published": published, "exact": {"rate": rate, "trivial l1": trivial}, "measured": table, "variants": variants, "fewer rows": fewer,
+        "published": published, "exact": {"rate": rate, "trivial l1": trivial}, "measured": table, "variants": variants,
         "runs": sizes.runs, "topics": sizes.topics, "documents": sizes.documents,
         "variant topics": sizes.variant_topics,
     }  # fmt: skip
@@ -386,8 +386,8 @@ def main() -> None:
         }  # fmt: skip
         save("agnostic", {
             "rows": rows, "fits": sizes.fits, "partitions": sizes.partitions, "tolerance": TOLERANCE,
-            "seconds": time.perf_counter() - start, "measured": measured, "models": models, "variants": variants, "fewer rows": fewer,
-            "correlation": correlation, "documents": documents, "checks": checks,
+            "seconds": time.perf_counter() - start, "measured": measured, "models": models, "variants": variants,
+            "fewer rows": fewer, "correlation": correlation, "documents": documents, "checks": checks,
         })  # fmt: skip
 
 

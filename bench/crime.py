@@ -318,7 +318,7 @@ def standard_error(values: Any) -> list[float]:
 
 
 def compared(found: list[dict[str, Any]], which: str, measure: str) -> dict[str, Any]:
-    """Compare each variant of LoRe with the best other method, by gamma: the difference of means, and its standard error."""
+    """Compare each variant of LoRe with the best other method, by gamma: difference of means and its standard error."""
     methods = found[0][which]
     values = {method: np.array([seed[which][method][measure] for seed in found]) for method in methods}
     others = [method for method in methods if "LoRe" not in method]

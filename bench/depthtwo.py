@@ -306,9 +306,9 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def add_comparison(figures: dict[str, Any], seeds: int, *, quick: bool = False) -> None:
-    """Add the comparison and its checks to the figures."""
+    """Add the comparison to the figures, with its checks."""
     compared = comparison(QUICK_SEEDS, QUICK_SETS, QUICK_ROWS, QUICK_LEVELS) if quick else comparison(seeds)
-    figures["comparison"] = compared
+    figures["comparison"] = compared | {"checks": {}}
     closest = compared["sets"]["acs income"]["methods"]
     ratios = [closest["DepthTwo"][m]["worst K1"]["mean"] / closest["base"][m]["worst K1"]["mean"] for m in closest["base"]]
     lowest = [
@@ -329,7 +329,7 @@ def add_comparison(figures: dict[str, Any], seeds: int, *, quick: bool = False) 
         ("share of comparisons where K1 of DepthTwo is significantly higher", higher["worst K1"], 0.05),
         ("share of comparisons where the squared loss of DepthTwo is significantly higher", higher["squared"], 0.0),
     ):  # fmt: skip
-        figures["checks"][title] = check(title, value, bar, at_most=True)
+        figures["comparison"]["checks"][title] = check(title, value, bar, at_most=True)
 
 
 def main() -> None:

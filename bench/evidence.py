@@ -12,6 +12,7 @@ from common import QUICK
 from evidence_decide import deciding
 from evidence_fixing import classes, fixing, fixing_speed, no_harm, prior
 from evidence_materiality import materiality
+from evidence_papers import crime_curves, discretising
 from evidence_scale import scaling
 from evidence_summary import summary
 from page_sizing import sizing_page
@@ -663,8 +664,8 @@ def local() -> list[str]:
 
 SECTIONS = (
     false_alarms, power, validity, real_outcomes, clusters, materiality, speed, bounds, measures,
-    fixing, fixing_speed, no_harm, small_data, classes, prior, level_sets, depth_two, isotonic,
-    local, cifar, crime, deciding, scaling,
+    fixing, fixing_speed, no_harm, small_data, classes, prior, level_sets, depth_two, discretising,
+    isotonic, local, cifar, crime, crime_curves, deciding, scaling,
 )  # fmt: skip
 
 

@@ -142,9 +142,9 @@ def agnostic() -> list[str]:
         "The paper states the mean reduction of the loss for each model and describes c_emp in words; its bars and curves "
         f"have no numbers in the text. A reduction counts as reproduced within {100 * found['tolerance']:.0f} percentage "
         f"points. {verdict} The paper states neither the number of training rows nor the settings of the models: the last "
-        f"columns have the reduction with {sizes['few']:,} training rows, and with other settings (one fit). Ours are naive "
-        "Bayes on ten quantile bins, AdaBoost of trees of depth 3, a linear SVM, logistic regression, and a random forest "
-        "of fully grown trees.",
+        f"columns have the reduction with {sizes['few']:,} training rows, and with other settings (one fit). Ours are "
+        "naive Bayes on ten quantile bins, AdaBoost of trees of depth 3, a linear SVM, logistic regression, and a random "
+        "forest of fully grown trees.",
         "",
         *table(
             ["model", "c_emp, published", *(f"c_emp, {data}" for data in found["measured"]), "reduction, published",

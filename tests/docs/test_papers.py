@@ -372,7 +372,7 @@ def test_the_recursion_of_2026_is_rounds_of_lightgbm():
 
 
 def test_every_leaf_of_2026_has_the_minimum_hessian():
-    X, p, y, data = numbers(600, seed=1)
+    _, p, y, data = numbers(600, seed=1)
     least = {}
     for minimum in (0, 8):
         fix = tu.MCGrad(
