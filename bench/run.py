@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -71,13 +72,18 @@ BENCHES = (
 )
 
 
-def run(bench: Bench, full: bool, folder: Path) -> tuple[bool, float, int]:
-    """Run the commands of a benchmark; return whether all succeeded, the seconds, and how many figures missed their bar."""
+def cpu_seconds() -> float:
+    """Return the CPU time of all benchmarks that have ended, and of their own processes."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run(bench: Bench, full: bool, folder: Path) -> tuple[bool, int]:
+    """Run the commands of a benchmark; return whether all succeeded, and how many figures missed their bar."""
     environment = dict(os.environ)
     if not full:
         environment["TRUEUP_QUICK_EVIDENCE"] = str(BUILD)
     log = folder / f"{bench.name}.txt"
-    start = time.perf_counter()
     with log.open("w") as output:
         for arguments in bench.full if full else bench.quick:
             command = [sys.executable, str(HERE / f"{bench.name}.py"), *arguments.split()]
@@ -85,7 +91,7 @@ def run(bench: Bench, full: bool, folder: Path) -> tuple[bool, float, int]:
             if done.returncode:
                 break
     missed = sum(line.startswith("  FAILS ") for line in log.read_text().splitlines())
-    return done.returncode == 0, time.perf_counter() - start, missed
+    return done.returncode == 0, missed
 
 
 def main() -> None:
@@ -102,14 +108,18 @@ def main() -> None:
     failed, start = [], time.perf_counter()
     for bench in BENCHES:
         if bench.name in names:
-            succeeded, seconds, missed = run(bench, arguments.full, folder)
+            begun, used = time.perf_counter(), cpu_seconds()
+            succeeded, missed = run(bench, arguments.full, folder)
+            seconds, used = time.perf_counter() - begun, cpu_seconds() - used
             remark = f"{missed} figures miss their bar" if missed else ""
-            print(f"{bench.name:14} {seconds:7.1f} s  {'' if succeeded else 'FAILED '}{remark}", flush=True)
+            print(
+                f"{bench.name:14} {seconds:7.1f} s {used:7.1f} s CPU  {'' if succeeded else 'FAILED '}{remark}", flush=True
+            )
             if not succeeded:
                 failed.append(bench.name)
     environment = {**os.environ, **({} if arguments.full else {"TRUEUP_QUICK_EVIDENCE": str(BUILD)})}
     subprocess.run([sys.executable, str(HERE / "evidence.py")], env=environment, check=True)
-    print(f"{time.perf_counter() - start:.0f} s; outputs in {os.path.relpath(folder)}")
+    print(f"{time.perf_counter() - start:.0f} s, {cpu_seconds():.0f} s CPU; outputs in {os.path.relpath(folder)}")
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
