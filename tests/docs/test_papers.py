@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib.util
+import inspect
 import itertools
 import math
 import re
@@ -17,6 +19,7 @@ from scipy.optimize import minimize_scalar
 
 import trueup as tu
 from trueup import metrics
+from trueup.calibrators.depthtwo import Saturation
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "papers.md").read_text()
@@ -97,6 +100,26 @@ def test_public_names_exist(year, row):
     for name in names:
         assert public(name) is not None
     assert names or row[2].startswith("not literal: ")
+
+
+def parameters_of(function):
+    with contextlib.suppress(TypeError, ValueError):
+        return set(inspect.signature(function).parameters)
+    return set()
+
+
+@functools.cache
+def parameters_in(year):
+    """Return the parameters of all public names in a table; some pass parameters on to others."""
+    names = {name for own, row in ROWS if own == year for name in code(row[1])}
+    passed_on = {"2023": [tu.LSBoost], "2025": [Saturation.bound]}
+    return set.union(*(parameters_of(one) for one in [*map(public, names), *passed_on.get(year, [])]))
+
+
+@BY_ITEM
+def test_parameters_exist(year, row):
+    named = {word for one in code(row[2]) for word in re.findall(r"(?<![\w.])([a-z_0-9]+)=(?!=)", one)}
+    assert named <= parameters_in(year)
 
 
 @BY_ITEM
