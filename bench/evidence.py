@@ -12,7 +12,7 @@ from common import QUICK
 from evidence_decide import deciding
 from evidence_fixing import classes, fixing, fixing_speed, no_harm, prior
 from evidence_materiality import materiality
-from evidence_papers import crime_curves, discretising
+from evidence_papers import crime_curves, discretising, lore_gaps
 from evidence_scale import scaling
 from evidence_summary import summary
 from page_sizing import sizing_page
@@ -515,10 +515,7 @@ def crime() -> list[str]:
     beyond = [name for name, cell in long["methods"].items() if cell[plain]["mean"] > cell[chance]["mean"] + 0.1]
     best = [min((cell[large]["mean"], name) for name, cell in kind["methods"].items())[1] for kind in (long, early)]
     error = max(cell[plain]["sd"] for name, cell in long["methods"].items() if "LoRe" in name) / found["seeds"] ** 0.5
-    local = [name for name in found["published"] if "LoRe" in name]
-    plainly = ("temperature", "histogram", "isotonic")
-    both = {name: (found["published"][name], long["methods"][name][plain]["mean"]) for name in (*local, *plainly)}
-    gaps = [min(both[name][at] for name in local) - min(both[name][at] for name in plainly) for at in (0, 1)]
+    gaps = lore_gaps(found)
     verdict = "is not reproduced" if gaps[1] > gaps[0] / 2 else "is reproduced"
     alike = (large, plain)
     leading = [
