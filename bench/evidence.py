@@ -668,9 +668,11 @@ SECTIONS = (
 
 def page() -> str:
     """Assemble the page: a summary, then a section per benchmark that has been run."""
+    quick = "Figures of quick versions, with few repetitions, seeds or rows: they show that every benchmark runs."
     lines = [
         "# Evidence",
         "",
+        *([quick, ""] if QUICK else []),
         "What we claim, what was measured, and what it is compared with; the sections below have every figure. Aims that "
         "are missed are stated. Each section is measured by one command, on the machine named in the results; "
         "`make evidence` runs quick versions of all, `make evidence-full` the full ones; of those, "
