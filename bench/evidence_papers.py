@@ -142,7 +142,7 @@ def crime_curves() -> list[str]:
         "own; 5 bins. In brackets the mean value if the confidences of a method were calibrated: most of a maximum at "
         "small gamma, where a neighbourhood has few rows, is chance. Figures 14 and 15 measure in other features than LoRe "
         "was fitted with (on ImageNet): here t-SNE and PCA of the last layer measure each other, and 20 principal "
-        "components of the inputs measure both.",
+        "components of the inputs measure both. Features are scaled to a mean distance of 1.",
         "",
         "The paper has no numbers of these curves in its text; the table has its statements. Lower, not distinguishable "
         f"and higher count the {len(gammas)} values of gamma at which LoRe differs by {SIGNIFICANT:g} standard errors "
