@@ -51,7 +51,7 @@ BENCHES = (
     Bench("small", ("--seeds 2",)),
     Bench("classes", ("--seeds 2 --only CIFAR-10",)),
     Bench("prior", ("--repetitions 20",)),
-    Bench("lsboost", ("--learners 30", "--stumps"), ("", "--stumps")),
+    Bench("lsboost", ("--rows 6000",)),
     Bench("surfaces", ("--rows 20000 --levels 50 --most 30",)),
     Bench("depthtwo", ("--quick",)),
     Bench("isotonic"),
