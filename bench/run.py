@@ -46,6 +46,7 @@ BENCHES = (
         ("--seeds 1 --only adult-logistic,crime", "--seeds 1 --only adult-logistic,crime --chance"),
         ("", "--chance"),
     ),
+    Bench("imports"),
     Bench("mcgrad", ("--rows 20000", "--real --only adult-logistic"), ("", "--real")),
     Bench("harm", ("--seeds 4 --rare-seeds 1 --most 1000",)),
     Bench("small", ("--seeds 2",)),
