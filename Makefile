@@ -2,6 +2,8 @@
 # make test   install what the tests need and run every check
 # make slow   repeat the random experiments of the tests as often as their full tolerance needs
 # make docs   build the documentation into site/; a broken link is an error
+# make evidence       run a quick version of every benchmark, and write build/evidence/evidence.md from its figures
+# make evidence-full  run every benchmark in full (many hours), and write bench/results/ and docs/evidence.md
 # make gallery  run docs/gallery on real data (TRUEUP_DATA, or ../shared/data): outputs, pictures, reports
 PYTHON ?= python3
 VENV ?= .venv
@@ -16,7 +18,7 @@ AXE := axe-core@4.14.0
 # Tests wait for disks and subprocesses: one worker more than cores keeps the cores busy.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1)")
 
-.PHONY: demo test slow lint types layers unit waiting cluster browser axe wheel docs gallery clean
+.PHONY: demo test slow lint types layers unit waiting cluster browser axe wheel docs evidence evidence-full gallery clean
 
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
@@ -68,6 +70,12 @@ docs: $(VENV)/.docs
 	rm -rf site docs/reference/names
 	$(BIN)/sphinx-build -b html -q -W --keep-going -j auto -d build/doctrees docs site
 	@echo "wrote site/index.html: open it in a browser"
+
+evidence: $(VENV)/.dev
+	$(BIN)/python bench/run.py
+
+evidence-full: $(VENV)/.dev
+	$(BIN)/python bench/run.py --full
 
 gallery: $(VENV)/.dev
 	$(BIN)/python bench/screens.py gallery

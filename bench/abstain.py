@@ -22,8 +22,8 @@ import pandas as pd
 
 import trueup as tu
 from cases import DATA
-from cifar import BINS, NETS, PICTURES, halves, of_confidence, temperature
-from common import save
+from cifar import BINS, NETS, halves, of_confidence, temperature
+from common import PICTURES, save
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -193,10 +193,9 @@ def main() -> None:
     for net in NETS:
         figures["nets"][net], drawn[net] = together([one_deal(frame, net, seed) for seed in range(arguments.seeds)])
         show(net, figures["nets"][net])
-    if arguments.seeds >= 5:
-        save("abstain", figures)
-        PICTURES.mkdir(exist_ok=True)
-        draw(drawn, arguments.seeds)
+    save("abstain", figures)
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    draw(drawn, arguments.seeds)
 
 
 if __name__ == "__main__":

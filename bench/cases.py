@@ -76,11 +76,12 @@ class Case:
 
 
 def cases(seeds: int, only: str = "") -> list[Case]:
-    """List every case whose name contains ``only``, and make those that are not there yet."""
+    """List the cases whose name contains a part of ``only`` (separated by commas); make those that are not there yet."""
     found = []
     for source in SOURCES:
         for base in (*BASES, "own") if source.score else BASES:
-            found += [case for seed in range(seeds) if only in (case := Case(source, base, seed)).name]
+            every = [Case(source, base, seed) for seed in range(seeds)]
+            found += [case for case in every if any(part in case.name for part in only.split(","))]
     CASES.mkdir(parents=True, exist_ok=True)
     for case in found:
         if not case.path.exists():

@@ -23,14 +23,13 @@ import pandas as pd
 
 import trueup as tu
 from cases import DATA
-from common import HERE, save
+from common import PICTURES, save
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-PICTURES = HERE.parent / "docs" / "pictures"
 NETS = ("vgg16", "wrn16_4", "lenet5")
 BINS, CLIP = 15, 1e-6
 GAMMAS = np.geomspace(0.01, 10, 13)
@@ -191,7 +190,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     arguments = parser.parse_args()
     frame = pd.read_parquet(DATA / "cifar10_test_probs.parquet")
-    PICTURES.mkdir(exist_ok=True)
+    PICTURES.mkdir(parents=True, exist_ok=True)
     figures: dict[str, Any] = {
         "seeds": arguments.seeds,
         "gammas": GAMMAS.tolist(),
@@ -222,8 +221,7 @@ def main() -> None:
         tu.figures.draw_mlce(mean, title=title).figure.savefig(PICTURES / f"local-mlce-{net}.png", dpi=90)
     figures["landscape"] = {"net": SHOWN, "gamma": FLAT, **landscape(frame, SHOWN)}
     print(figures["landscape"])
-    if arguments.seeds >= 5:
-        save("cifar", figures)
+    save("cifar", figures)
 
 
 if __name__ == "__main__":

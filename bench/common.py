@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results"
+# Quick runs (run.py) write to a folder of their own, so that they never replace the figures of full runs.
+QUICK = os.environ.get("TRUEUP_QUICK_EVIDENCE")
+RESULTS = Path(QUICK) / "results" if QUICK else HERE / "results"
+PICTURES = Path(QUICK) / "pictures" if QUICK else HERE.parent / "docs" / "pictures"
 ENVIRONMENTS = HERE.parent / ".bench"
 # What each peer needs, one list a pip call: mcgrad pulls a GPU build of torch unless the plain one is there before it.
 PEERS = {
@@ -65,11 +68,11 @@ def fresh(code: str, *, repeat: int = 3, environment: dict[str, str] | None = No
 
 def save(name: str, figures: dict[str, Any]) -> None:
     """Write the figures of one benchmark, with what they were measured on."""
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     machine = {"python": platform.python_version(), "cores": len(os.sched_getaffinity(0)), "system": platform.system()}
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({**figures, "machine": machine}, indent=2) + "\n")
-    print(f"figures in {path.relative_to(HERE.parent)}")
+    print(f"figures in {os.path.relpath(path, HERE.parent)}")
 
 
 def check(name: str, value: float, bar: float, *, at_most: bool) -> dict[str, Any]:

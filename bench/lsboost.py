@@ -4,13 +4,15 @@ After Figures 3 and 6 and Table 2 of Globus-Harris et al. (2023).
 
     python bench/lsboost.py [--learners 1000] [--only time]
     python bench/lsboost.py --stumps
+    python bench/lsboost.py --rows 6000
 
 Income of acs_mobility_2018, which has persons of 19 to 34 years only, capped at 100,000 and scaled to [0, 1]; 80% of the
 rows to learn from, 20% to test. Test error and mean squared calibration error by round, trees of depth 1 to 3, and lines;
 then the time to train as many weak learners, as a ratio in one run on the same rows. One round of LSBoost trains a
 learner on every level set. Test error as a function of training time (Figure 6): ``--only time`` measures that alone and
 keeps the other figures. GradientBoostingRegressor grows exact trees; --stumps adds the comparison with a histogram
-learner, LightGBM's stumps, in CPU seconds of one thread, and the ages of the rows, to the results there are.
+learner, LightGBM's stumps, in CPU seconds of one thread, and the ages of the rows, to the results there are. With --rows,
+the figures are those of fewer rows, and do not replace those of full runs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from sklearn.ensemble import GradientBoostingRegressor
 
 import trueup as tu
 from cases import DATA
-from common import RESULTS, check, save
+from common import QUICK, RESULTS, check, save
 
 FEATURES = ["AGEP", "COW", "SCHL", "MAR", "RELP", "WKHP", "SEX", "RAC1P", "NATIVITY", "ESR"]
 CAP = 100_000
@@ -38,14 +40,15 @@ SHOWN = (1, 2, 5, 10, 20, 50, 100)
 PAPER = {1: 116.49 / 32.80, 2: 231.74 / 36.61, 3: 336.89 / 27.12}  # 1,000 learners, 300 level sets
 
 
-def persons() -> pd.DataFrame:
-    """Read the persons with an income."""
-    return pd.read_parquet(DATA / "acs_mobility_2018.parquet").dropna(subset=["PINCP"])
+def persons(rows: int | None = None) -> pd.DataFrame:
+    """Read the persons with an income, or so many of them."""
+    frame = pd.read_parquet(DATA / "acs_mobility_2018.parquet").dropna(subset=["PINCP"])
+    return frame if rows is None else frame.sample(rows, random_state=0)
 
 
-def census() -> tuple[Any, Any, Any, Any]:
+def census(rows: int | None = None) -> tuple[Any, Any, Any, Any]:
     """Give training and test features as numbers (codes where they are texts), and incomes."""
-    frame = persons()
+    frame = persons(rows)
     X = np.column_stack(
         [pd.to_numeric(frame[name].astype(str), errors="coerce").fillna(-1).to_numpy(float) for name in FEATURES]
     )
@@ -123,7 +126,7 @@ def our_times(X: Any, y: Any, depth: int, levels: int, most: int) -> dict[str, A
     return found
 
 
-def add_stumps(learners: int) -> None:
+def add_stumps(learners: int, sample: int | None = None) -> None:
     """Write to the results the CPU seconds of LightGBM's stumps and of ours, one thread each, and the ages of the rows."""
     import lightgbm as lgb
 
@@ -135,8 +138,8 @@ def add_stumps(learners: int) -> None:
             times.append(time.process_time() - start)
         return min(times)
 
-    X, _, y, _ = census()
-    age = persons()["AGEP"].astype(float)
+    X, _, y, _ = census(sample)
+    age = persons(sample)["AGEP"].astype(float)
     peer = lgb.LGBMRegressor(
         n_estimators=learners, num_leaves=2, max_depth=1, learning_rate=0.1, n_jobs=1, force_col_wise=True, verbose=-1
     )
@@ -191,11 +194,12 @@ def main() -> None:
     parser.add_argument("--learners", type=int, default=1000)
     parser.add_argument("--stumps", action="store_true", help="only LightGBM's stumps beside ours, and the ages")
     parser.add_argument("--only", choices=["time"])
+    parser.add_argument("--rows", type=int, help="use so many rows")
     arguments = parser.parse_args()
     if arguments.stumps:
-        add_stumps(arguments.learners)
+        add_stumps(arguments.learners, arguments.rows)
         return
-    X, Z, y, z = census()
+    X, Z, y, z = census(arguments.rows)
     lsboost(50, 2, depth=1).fit(X[:1000], y[:1000])  # compiled once, as the peer is
     if arguments.only:
         earlier = json.loads((RESULTS / "lsboost.json").read_text())
@@ -224,9 +228,9 @@ def main() -> None:
     figures["checks"]["MSCE of gradient boosting over ours after 100 rounds, depth 1"] = check(
         "MSCE ratio", one["msce_ratio"], 1.0, at_most=False
     )
-    if arguments.learners == 1000:
+    if arguments.learners == 1000 and (QUICK or not arguments.rows):
         save("lsboost", figures)
-        add_stumps(arguments.learners)
+        add_stumps(arguments.learners, arguments.rows)
 
 
 if __name__ == "__main__":

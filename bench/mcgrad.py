@@ -45,10 +45,10 @@ print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
 """
 
 
-def simulate(path: Path) -> None:
+def simulate(path: Path, train: int) -> None:
     """Draw rows whose score is off on segments, pairs of segments, and more so at high scores."""
     random = np.random.default_rng(4)
-    rows = ROWS + SCORED
+    rows = train + SCORED
     columns: dict[str, Any] = {}
     off = np.zeros(rows)
     for at, levels in enumerate(LEVELS):
@@ -64,7 +64,7 @@ def simulate(path: Path) -> None:
     score = random.normal(-1.5, 1.0, rows)
     off += 0.3 * (columns["c5"] == "c5_001") * score
     y = (random.random(rows) < 1 / (1 + np.exp(-score - off))).astype(int)
-    part = np.where(np.arange(rows) < ROWS, "calibration", "test")
+    part = np.where(np.arange(rows) < train, "calibration", "test")
     pd.DataFrame({**columns, "p": 1 / (1 + np.exp(-score)), "y": y, "part": part}).to_parquet(path)
 
 
@@ -134,11 +134,10 @@ def quality(path: Path, figures: dict[str, Any]) -> None:
     }
 
 
-def real(figures: dict[str, Any]) -> None:
+def real(figures: dict[str, Any], only: str) -> None:
     """Time the fit of real calibration rows."""
-    cases(1)
     figures["real"] = {}
-    for name in REAL:
+    for name in (case.name for case in cases(1, only) if case.name in REAL):
         path = CASES / f"{name}.parquet"
         theirs = run_peer("mcgrad", "mcgrad_fit.py", "time", str(path))
         frame = pd.read_parquet(path)
@@ -154,15 +153,18 @@ def real(figures: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--real", action="store_true")
+    parser.add_argument("--rows", type=int, default=ROWS, help="simulated rows to fit")
+    parser.add_argument("--only", default=",".join(REAL), help="parts of the names of real cases")
     arguments = parser.parse_args()
     CASES.mkdir(parents=True, exist_ok=True)
     path = ENVIRONMENTS / "simulated.parquet"
-    simulate(path)
+    simulate(path, arguments.rows)
     kept = RESULTS / "mcgrad.json"
     figures: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"checks": {}}
     if arguments.real:
-        real(figures)
+        real(figures, arguments.only)
     else:
+        figures["rows"] = arguments.rows
         beside(path, figures)
         quality(path, figures)
     save("mcgrad", figures)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from common import RESULTS
 
 
 def figures(name: str) -> dict[str, Any]:
     """Read the figures of one benchmark."""
-    found: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text())
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
     return found
+
+
+def measured(name: str) -> bool:
+    """Return whether a benchmark has been run."""
+    return (RESULTS / f"{name}.json").exists()
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:

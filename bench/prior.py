@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 import trueup as tu
-from common import check, save
+from common import QUICK, check, save
 from trueup.errors import DataError
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def main() -> None:
             "standard errors above 5%", worst, 2.0, at_most=True
         )
     }
-    if arguments.repetitions >= 500:
+    if QUICK or arguments.repetitions >= 500:
         save("prior", {"level": LEVEL, "settings": found, "checks": checks})
 
 

@@ -1,6 +1,6 @@
 """Held-out quality of MCGrad beside mcgrad 0.1.5, isotonic regression, and refitting LightGBM on features and score.
 
-    python bench/quality.py [--seeds 5] [--only adult] [--kept]
+    python bench/quality.py [--seeds 5] [--only adult,crime] [--kept]
     python bench/quality.py --chance
 
 With --only, the other cases are those of the last run.
@@ -199,7 +199,7 @@ def main() -> None:
     for row, found in zip(rows, run_peer("mcgrad", "mcgrad_fit.py", "sigma", *told_ours), strict=True):
         row["sigma"] = {**kept[row["case"]]["sigma"], **found}
         row["sigma_ours"] |= kept[row["case"]]["sigma_ours"]
-    if arguments.only:
+    if arguments.only and (RESULTS / "quality.json").exists():
         again = {row["case"] for row in rows}
         last = json.loads((RESULTS / "quality.json").read_text())["cases"]
         rows = [row for row in last if row["case"] not in again] + rows

@@ -1,72 +1,53 @@
 """ROC and precision-recall curves estimated without labels, beside the true ones (Gao, Parameswaran & Peng 2017, Figure 4).
 
-python bench/roc.py
+    python bench/roc.py [--quick]
 
-Adult: a random forest, calibrated by isotonic regression on 2,000 rows. A further 2,000 labelled rows say what is left of
-its errors. The curves of all other rows are then estimated without their labels and held against these.
-Two bands: ours, around the curve that labelled rows correct, which is to hold the whole true curve nine times in ten; and
-the paper's, around the curve of the scores alone, by the measure c_emp of the same labelled rows as it is. The picture goes
-to docs/pictures/.
+The ten panels of the figure: five models on adult and covertype (bench/agnostic.py fits them), calibrated by isotonic
+regression on 2,000 rows. A further 2,000 labelled rows measure the errors that remain. The curves of the test rows are
+estimated without their labels and compared with the true ones.
+Two bands: ours, around the curve corrected by labelled rows, which is to contain the entire true curve nine times in ten;
+and that of the paper, around the curve of the scores alone, from c_emp of the same labelled rows. The text of the paper has
+no areas to compare with. Pictures are written to docs/pictures/: all panels, and adult with the random forest.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from sklearn.compose import make_column_transformer
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder
 
 import trueup as tu
-from cases import DATA, SOURCES
-from common import HERE, check, save
+from agnostic import DATA_SETS, FULL, MODELS, SMALL, partitions
+from common import PICTURES, QUICK, check, save
 from trueup.reports.figures.decisions import band_outline
-from trueup.reports.figures.style import INK
+from trueup.reports.figures.style import COLOURS, INK
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from agnostic import Partition
     from trueup.decisions import ExpectedCurve
 
-SEEDS, TREES, LEVEL = 20, 100, 0.9
-TRAIN, CALIBRATION, VALIDATION = 32_561, 2_000, 2_000  # to train on: as many as in the data's own split
-PICTURE = HERE.parent / "docs" / "pictures" / "roc.png"
+LEVEL = 0.9
 KINDS = {"roc": ("AUC", "FPR", "TPR"), "pr": ("average precision", "recall", "precision")}
+SHOWN = ("adult", "random forest")  # in a picture of its own
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Outcomes and calibrated scores of one seed's rows."""
-
-    calibration: tuple[np.ndarray, np.ndarray]
-    validation: tuple[np.ndarray, np.ndarray]
-    rest: tuple[np.ndarray, np.ndarray]
-
-
-def parts(frame: pd.DataFrame, y: np.ndarray, seed: int) -> Parts:
-    """Train the forest, calibrate it, and score the rows that neither has seen."""
-    order = np.random.default_rng([seed, 7]).permutation(len(frame))
-    train, fitted, validation, rest = np.split(order, np.cumsum([TRAIN, CALIBRATION, VALIDATION]))
-    categorical = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
-    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=-1)
-    forest = make_pipeline(
-        make_column_transformer((codes, categorical), remainder="passthrough"),
-        RandomForestClassifier(TREES, n_jobs=2, random_state=seed),
-    )
-    forest.fit(frame.iloc[train], y[train])
-    p = forest.predict_proba(frame)[:, 1]
-    isotonic = tu.Isotonic().fit(p[fitted], y[fitted])
-    return Parts(*((y[at], isotonic.predict(p[at])) for at in (fitted, validation, rest)))
+def calibrate(part: Partition) -> Partition:
+    """Return the partition with scores calibrated by isotonic regression on its calibration rows."""
+    y, p = part.calibration
+    isotonic = tu.Isotonic().fit(p, y)
+    subsets = (part.calibration, part.validation, part.test)
+    return type(part)(*((outcome, isotonic.predict(score)) for outcome, score in subsets))
 
 
 def realised(kind: str, y: np.ndarray, p: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Give the true curve at the thresholds of an estimated one, and the area under it."""
-    called = p[:, None] >= thresholds
-    hits, alarms = (y[:, None] * called).sum(axis=0), ((1 - y)[:, None] * called).sum(axis=0)
+    """Return the true curve at the thresholds of an estimated one, and the area under it."""
+    predicted = p[:, None] >= thresholds
+    hits, alarms = (y[:, None] * predicted).sum(axis=0), ((1 - y)[:, None] * predicted).sum(axis=0)
     recall = hits / hits[-1]
     if kind == "pr":
         with np.errstate(invalid="ignore"):
@@ -77,123 +58,145 @@ def realised(kind: str, y: np.ndarray, p: np.ndarray, thresholds: np.ndarray) ->
 
 
 def inside(curve: ExpectedCurve, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Say at which thresholds the true point is within the limits of both its coordinates.
+    """Return at which thresholds the true point is within the limits of both its coordinates.
 
-    Ends that all curves have, or that are not defined, do not count; a hair is for rounding.
+    Ends that all curves have, or that are not defined, do not count.
     """
-    hair = 1e-12
-    held = (curve.x_low - hair <= x) & (x <= curve.x_high + hair) & (curve.y_low - hair <= y) & (y <= curve.y_high + hair)
+    rounding = 1e-12
+    x_held = (curve.x_low - rounding <= x) & (x <= curve.x_high + rounding)
+    held = x_held & (curve.y_low - rounding <= y) & (y <= curve.y_high + rounding)
     return held[1:-1] if curve.kind == "roc" else held[1:]
 
 
-def measured(kind: str, found: Parts) -> dict[str, Any]:
-    """Hold one estimated curve against the true one."""
-    y, p = found.rest
+def measure(kind: str, part: Partition) -> dict[str, float]:
+    """Compare the curve estimated with labelled rows, and that of the scores alone, with the true one."""
+    y, p = part.test
     estimate = tu.decisions.expected_roc if kind == "roc" else tu.decisions.expected_pr
-    curve = estimate(p, labelled=found.validation, level=LEVEL)
-    bound = tu.metrics.calibration_bound(*found.validation, delta=(1 - LEVEL) / 2)
-    plain = estimate(p, labelled=found.validation, band="paper")
-    x_true, y_true, area = realised(kind, y, p, curve.threshold)
-    _, across, up = KINDS[kind]
-    ours, papers = inside(curve, x_true, y_true), inside(plain, x_true, y_true)
-    return {
-        "area": area, "estimate": curve.area, "low": curve.area_low, "high": curve.area_high,
-        "estimate by scores alone": plain.area, "area held": bool(curve.area_low <= area <= curve.area_high),
-        f"largest distance of {across}": float(np.nanmax(np.abs(curve.x - x_true))),
-        f"largest distance of {up}": float(np.nanmax(np.abs(curve.y - y_true))),
-        "thresholds": len(curve.threshold),
-        "inside": float(ours.mean()), "all inside": bool(ours.all()), "half-width": _half_width(curve),
-        "inside by c_emp": float(papers.mean()), "all inside by c_emp": bool(papers.all()),
-        "half-width by c_emp": _half_width(plain),
-        **curve.half_widths, "c upper": bound.upper, "c_emp": bound.value,
-    }  # fmt: skip
+    corrected = estimate(p, labelled=part.validation, level=LEVEL)
+    plain = estimate(p, labelled=part.validation, band="paper")
+    x_true, y_true, area = realised(kind, y, p, corrected.threshold)
+    figures = {"area": area, "area held": float(corrected.area_low <= area <= corrected.area_high)}
+    figures |= {"low": corrected.area_low, "high": corrected.area_high, "c_emp": plain.half_widths["calibration"]}
+    for suffix, curve in (("", corrected), (" by scores alone", plain)):
+        held = inside(curve, x_true, y_true)
+        figures |= {
+            f"estimate{suffix}": curve.area,
+            f"area off{suffix}": abs(curve.area - area),
+            f"distance{suffix}": float(max(np.nanmax(np.abs(curve.x - x_true)), np.nanmax(np.abs(curve.y - y_true)))),
+            f"inside{suffix}": float(held.mean()),
+            f"all inside{suffix}": float(held.all()),
+            f"half-width{suffix}": float(np.mean((curve.y_high - curve.y_low)[1:])) / 2,
+        }
+    return figures
 
 
-def _half_width(curve: ExpectedCurve) -> float:
-    return float(np.mean((curve.y_high - curve.y_low)[1:])) / 2
+def draw_panel(kind: str, part: Partition, ax: Axes, title: str) -> None:
+    """Draw the curves as in the paper: estimated, true, and that of the calibration rows, with both bands."""
+    estimate = getattr(tu.decisions, f"expected_{kind}")
+    curve = estimate(part.test[1], labelled=part.validation, level=LEVEL)
+    plain = estimate(part.test[1], labelled=part.validation, band="paper")
+    getattr(tu.figures, f"draw_{kind}")(curve, ax, truth=part.test, title=title)
+    ax.fill(
+        *band_outline(plain), facecolor="none", edgecolor="#666666", linestyle=":", label="band by c_emp, as in the paper"
+    )
+    fitted = np.append(math.inf, np.unique(part.calibration[1])[::-1])
+    x, y, area = realised(kind, *part.calibration, fitted)
+    label = f"calibration rows: {KINDS[kind][0]} {area:.3f}"
+    ax.plot(x, y, color=COLOURS[6], linewidth=1.2, linestyle="--", label=label)
 
 
-def picture(found: Parts) -> None:
-    """Draw one seed in the manner of the paper: estimated, true, and the curve of the calibration rows, with both bands."""
+def draw_shown(part: Partition) -> None:
+    """Draw both curves of one panel."""
     from matplotlib.figure import Figure
 
-    axes = Figure(figsize=(10, 5), layout="constrained", facecolor="white").subplots(1, 2)
-    y, p = found.rest
-    for kind, ax in zip(KINDS, axes, strict=True):
-        estimate = getattr(tu.decisions, f"expected_{kind}")
-        curve = estimate(p, labelled=found.validation, level=LEVEL)
-        plain = estimate(p, labelled=found.validation, band="paper")
-        draw = getattr(tu.figures, f"draw_{kind}")
-        draw(curve, ax, truth=(y, p), title=f"adult, random forest: {len(y):,} rows without labels")
-        ax.fill(
-            *band_outline(plain),
-            facecolor="none",
-            edgecolor="#666666",
-            linestyle=":",
-            label="band by c_emp, as in the paper",
-        )
-        fitted = np.append(math.inf, np.unique(found.calibration[1])[::-1])
-        x_fitted, y_fitted, area = realised(kind, *found.calibration, fitted)
-        ax.plot(
-            x_fitted, y_fitted, color="#E69F00", linewidth=1.2, linestyle="--",
-            label=f"calibration rows: {KINDS[kind][0]} {area:.3f}",
-        )  # fmt: skip
+    figure = Figure(figsize=(10, 5), layout="constrained", facecolor="white")
+    for kind, ax in zip(KINDS, figure.subplots(1, 2), strict=True):
+        draw_panel(kind, part, ax, f"{', '.join(SHOWN)}: {len(part.test[0]):,} rows without labels")
         place = "lower right" if kind == "roc" else "lower left"
         ax.legend(loc=place, frameon=False, fontsize=9, labelcolor=INK)
-    axes[0].figure.savefig(PICTURE, dpi=90)
-    print(f"picture in {PICTURE.relative_to(HERE.parent)}")
+    figure.savefig(PICTURES / "roc.png", dpi=90)
 
 
-def summarise(kind: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Sum the seeds up, and print a table."""
-    area, across, up = KINDS[kind]
-    mean = {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
-    off, alone = ([abs(run["area"] - run[name]) for run in runs] for name in ("estimate", "estimate by scores alone"))
-    worst = {axis: max(run[f"largest distance of {axis}"] for run in runs) for axis in (across, up)}
-    print(f"{area}: true {mean['area']:.4f}, estimated {mean['estimate']:.4f} ({mean['low']:.4f} to {mean['high']:.4f})")
-    for name, one in (("", off), (", by scores alone", alone)):
-        print(f"  off by {np.mean(one):.4f} on average, {max(one):.4f} at most{name}")
-    for axis in (across, up):
-        print(
-            f"  largest distance of {axis}: {mean[f'largest distance of {axis}']:.4f} on average, {worst[axis]:.4f} at most"
+def draw_panels(parts: dict[tuple[str, str], Partition]) -> None:
+    """Draw the ROC curves of all panels."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(14, 6.4), layout="constrained", facecolor="white")
+    axes = figure.subplots(len(DATA_SETS), len(MODELS), sharex=True, sharey=True)
+    for ((data, model), part), ax in zip(parts.items(), axes.flat, strict=True):
+        draw_panel("roc", part, ax, f"{data}, {model}")
+        handles, labels = ax.get_legend_handles_labels()
+        areas = [label.rpartition("AUC ")[2].partition(" ")[0] for label in labels if "AUC" in label]
+        ax.get_legend().remove()
+        ax.text(0.97, 0.05, f"AUC {areas[0]} estimated\n{areas[1]} true", ha="right", fontsize=8, color=INK)
+        ax.set(
+            xticks=(0, 0.5, 1),
+            yticks=(0, 0.5, 1),
+            xlabel="" if ax in axes[0] else ax.get_xlabel(),
+            ylabel=ax.get_ylabel() if ax in axes[:, 0] else "",
         )
-    print(f"  {'band':<28}{'thresholds inside':>18}{'curves inside':>15}{'half-width of ' + up:>24}")
-    for name, suffix in (("ours, by labelled rows", ""), ("c_emp, as in the paper", " by c_emp")):
-        print(
-            f"  {name:<28}{mean['inside' + suffix]:>18.4f}{mean['all inside' + suffix]:>15.2f}"
-            f"{mean['half-width' + suffix]:>24.4f}"
-        )
-    return {
-        "mean": mean, "area off": {"mean": float(np.mean(off)), "most": max(off)},
-        "area off by scores alone": {"mean": float(np.mean(alone)), "most": max(alone)}, "farthest": worst, "seeds": runs,
-    }  # fmt: skip
+    names = ["estimated, corrected by labelled rows"]
+    names += [label.partition(":")[0].replace("realised", "true") if "AUC" in label else label for label in labels[1:]]
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=9, labelcolor=INK)
+    figure.savefig(PICTURES / "roc-panels.png", dpi=72)
+
+
+def pool(kind: str, panels: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Return the means over all panels."""
+    cells = [panels[data][model][kind] for data in DATA_SETS for model in MODELS]
+    return {name: float(np.mean([cell[name] for cell in cells])) for name in cells[0]}
 
 
 def main() -> None:
-    source = next(one for one in SOURCES if one.name == "adult")
-    frame = pd.read_parquet(DATA / "adult.parquet")
-    y = frame[source.label].to_numpy(float)
-    frame = frame.drop(columns=[source.label, *source.leave_out])
-    start, runs = time.perf_counter(), {kind: [] for kind in KINDS}
-    for seed in range(SEEDS):
-        found = parts(frame, y, seed)
-        for kind in KINDS:
-            runs[kind].append(measured(kind, found))
-        if seed == 0:
-            picture(found)
-    seconds = time.perf_counter() - start
-    figures, checks = {kind: summarise(kind, runs[kind]) for kind in KINDS}, {}
-    least = LEVEL - 3 * math.sqrt(LEVEL * (1 - LEVEL) / SEEDS)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few rows and fits; figures are not kept")
+    arguments = parser.parse_args()
+    sizes, kept = (SMALL if arguments.quick else FULL), bool(QUICK) or not arguments.quick
+    start = time.perf_counter()
+    panels: dict[str, dict[str, Any]] = {data: {} for data in DATA_SETS}
+    first = {}
+    for data in DATA_SETS:
+        for model in MODELS:
+            runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
+            for part in map(calibrate, partitions(data, model, sizes)):
+                first.setdefault((data, model), part)
+                for kind in KINDS:
+                    runs[kind].append(measure(kind, part))
+            cell = panels[data][model] = {
+                kind: {name: float(np.mean([run[name] for run in some])) for name in some[0]} for kind, some in runs.items()
+            }
+            one = cell["roc"]
+            print(
+                f"{data:10} {model:20} AUC {one['area']:.4f}, estimated {one['estimate']:.4f} (by scores alone "
+                f"{one['estimate by scores alone']:.4f}), distance {one['distance']:.3f} "
+                f"({one['distance by scores alone']:.3f}), inside {one['inside']:.3f}, entire curves "
+                f"{one['all inside']:.2f} (c_emp: {one['inside by scores alone']:.3f}, "
+                f"{one['all inside by scores alone']:.2f}), c_emp {one['c_emp']:.4f}",
+                flush=True,
+            )
+    pooled, checks = {kind: pool(kind, panels) for kind in KINDS}, {}
+    fits = len(DATA_SETS) * len(MODELS) * sizes.fits  # partitions of one fit share rows
+    least = LEVEL - 3 * math.sqrt(LEVEL * (1 - LEVEL) / fits)
     for kind, (area, _, _) in KINDS.items():
-        mean, name = figures[kind]["mean"], kind.upper()
         for what, key, bar in (
             ("share of thresholds where the true curve is inside the band", "inside", LEVEL),
-            ("share of seeds whose whole true curve is inside", "all inside", least),
-            (f"share of seeds whose true {area} is within its limits", "area held", least),
+            ("share of repetitions whose entire true curve is inside", "all inside", least),
+            (f"share of repetitions whose true {area} is within its limits", "area held", least),
         ):
-            checks[f"{name}: {what}"] = check(f"{name}: {what}", mean[key], bar, at_most=False)
-    rows = {"training": TRAIN, "calibration": CALIBRATION, "validation": VALIDATION, "without labels": len(found.rest[0])}
-    save("roc", {"rows": rows, "level": LEVEL, "seconds": seconds, **figures, "checks": checks})
+            name = f"{kind.upper()}: {what}"
+            checks[name] = check(name, pooled[kind][key], bar, at_most=False)
+    if kept:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        draw_shown(first[SHOWN])
+        draw_panels(first)
+        rows = {
+            "training": sizes.train, "calibration": sizes.calibration, "validation": sizes.validation,
+            "without labels": sizes.held_out - sizes.calibration - sizes.validation,
+        }  # fmt: skip
+        save("roc", {
+            "rows": rows, "fits": sizes.fits, "partitions": sizes.partitions, "level": LEVEL,
+            "seconds": time.perf_counter() - start, "panels": panels, "pooled": pooled, "checks": checks,
+        })  # fmt: skip
 
 
 if __name__ == "__main__":

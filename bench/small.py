@@ -184,11 +184,10 @@ def main() -> None:
     for what in ("seconds", "CPU seconds"):
         title = f"Auto over MCGrad, 20,000 x 14, {what}"
         checks[title] = check(title, times["Auto"][what] / times["MCGrad"][what], 3.0, at_most=True)
-    if arguments.seeds >= 30:
-        save("small", {
-            "seeds": arguments.seeds, "cells": cells, "judged": len(judged), "shares": shares, "times": times,
-            "checks": checks,
-        })  # fmt: skip
+    save("small", {
+        "seeds": arguments.seeds, "cells": cells, "judged": len(judged), "shares": shares, "times": times,
+        "checks": checks,
+    })  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import trueup as tu
-from common import HERE, RESULTS, save
+from common import PICTURES, RESULTS, save
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-PICTURES = HERE.parent / "docs" / "pictures"
 SIDE = 180  # pixels of one map
 # Five colours of a scale that is also read in grey, dark to light.
 COLOURS = np.array([[48, 18, 59], [70, 107, 227], [40, 187, 171], [164, 252, 60], [250, 231, 88]], float)
@@ -65,7 +64,7 @@ def png(path: Path, image: NDArray[np.uint8]) -> None:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b"")
     )
@@ -131,11 +130,10 @@ def main() -> None:
     parser.add_argument("--only", choices=LEARNERS)
     arguments = parser.parse_args()
     found = {name: run(name, arguments.rows, arguments.levels, arguments.most, arguments.only) for name in SURFACES}
-    if arguments.rows == 1_000_000:
-        if arguments.only:
-            earlier = json.loads((RESULTS / "surfaces.json").read_text())
-            found = {name: {**earlier[name], **cell} for name, cell in found.items()}
-        save("surfaces", found)
+    if arguments.only:
+        earlier = json.loads((RESULTS / "surfaces.json").read_text())
+        found = {name: {**earlier[name], **cell} for name, cell in found.items()}
+    save("surfaces", found)
 
 
 if __name__ == "__main__":

@@ -199,6 +199,11 @@ def weak_learning(
     constant does better; it is not overstated, and is negative where h overshoots. That nothing is significant does not
     prove that the class is exhausted: no finite sample could.
 
+    References
+    ----------
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767, definitions 4.4 and 6.1.
+
     Examples
     --------
     >>> import numpy as np

@@ -248,6 +248,12 @@ def omni_gap(
     2 L E |E[y | v] - v| |t - t*|, which ``gap`` includes: it holds for these rows exactly. For new rows it is an estimate:
     noise raises the measured alpha, by about sqrt(m / n) for m levels and n rows, so that it is rarely too small.
 
+    References
+    ----------
+    Gopalan, Kalai, Reingold, Sharan & Wieder (2022), "Omnipredictors", arXiv:2109.05389;
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767, theorem E.6.
+
     Examples
     --------
     >>> y, p, h = [0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75], [[0, 1], [1, 1], [0, 0], [1, 0]]

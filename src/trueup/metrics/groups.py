@@ -261,6 +261,11 @@ def discretized_error(
     max_g sum_v Pr[f = v] |E[g (y - f) | f = v]| with f the rounded score (Discretization-free multicalibration,
     Definition 3.2).
 
+    References
+    ----------
+    Jin, Ding, Ngo & Wu (2025), "Discretization-free Multicalibration through Loss Minimization over Tree Ensembles",
+    arXiv:2505.17435, definition 3.2.
+
     Examples
     --------
     >>> discretized_error([0, 1, 1, 1], [0.5, 0.5, 0.5, 0.5], [[1, 0], [1, 0], [0, 1], [0, 1]])
@@ -387,6 +392,12 @@ def covariance_error(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike
     convex loss that is L-Lipschitz, `trueup.decisions.omnipredict` is then within 2 alpha L of the best function of the
     class, with alpha the largest value of this function: see `trueup.decisions.omni_gap`.
 
+    References
+    ----------
+    Gopalan, Kalai, Reingold, Sharan & Wieder (2022), "Omnipredictors", arXiv:2109.05389;
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767, definition E.4, lemma E.5.
+
     Examples
     --------
     On the first level h and y are equal, with variance 1/4; on the second h is constant:
@@ -418,6 +429,11 @@ def discretize(f: ArrayLike, m: int) -> FloatArray:
     -------
     ndarray of float64, shape (n,)
         A new array; levels are exactly k/m, so that equal levels are equal numbers.
+
+    References
+    ----------
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767, definition 4.1.
 
     Examples
     --------

@@ -52,6 +52,11 @@ def interval_complexity(p: ArrayLike, *, draws: int = 200, random_state: int = 0
     single score of n distinct values it is about 1.25 / sqrt(n) (the mean of the range of Brownian motion is 2 sqrt(2/pi);
     that of its largest rise sqrt(pi/2)), far below the bound sqrt(32 pi / n) of claim 4.
 
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, section 3.1, theorem 2.
+
     Examples
     --------
     >>> found = interval_complexity(np.arange(400) / 400)
@@ -101,6 +106,11 @@ def complexity_bound(rows: int, *, dimension: int, values: int) -> float:
     Assumes that every score of F maps into one finite set: example 2 of the paper shows that without it the complexity may
     be 1/2 for d = 2. The bound holds for every sample, and so for the expected complexity in theorem 2.
 
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, claim 2.
+
     Examples
     --------
     Stumps on one feature (d = 2), rounded to eleven values:
@@ -137,6 +147,11 @@ def uniform_bound(rows: int, complexity: float, *, delta: float = 0.1) -> float:
     -----
     Assumes independent rows of one distribution, without weights. A bound above 1 says nothing.
 
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, theorem 2.
+
     Examples
     --------
     >>> round(uniform_bound(100_000, complexity_bound(100_000, dimension=2, values=11)), 4)
@@ -158,6 +173,11 @@ def uniform_rows(epsilon: float, *, dimension: int, values: int, delta: float = 
         Of the class of scores, as for `complexity_bound`.
     delta : float
         Probability that it fails.
+
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, theorem 2 and claim 2.
 
     Examples
     --------
@@ -190,6 +210,11 @@ def natarajan_bound(alpha: float, bound: float, *, dimension: int) -> float:
     -----
     Lemma C.7 of Globus-Harris et al. (2023): a model is a function of (2B/alpha)^3 thresholds of weak learners. Two
     displays of the proof print 24 (B/alpha) without the exponent, which the lemma has, and which 3 (2B/alpha)^3 requires.
+
+    References
+    ----------
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767, lemma C.7.
 
     Examples
     --------
@@ -226,6 +251,11 @@ def lsboost_rows(
     -----
     Assumes independent rows of one distribution, exact regression oracles, rounding to multiples of alpha/(2B), and as many
     rounds as the algorithm may take. The numbers are far larger than practice needs: hold rows out to measure instead.
+
+    References
+    ----------
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767, theorem C.8.
 
     Examples
     --------
@@ -269,6 +299,11 @@ def multicalibration_rows(
     Theorem C.9 of Globus-Harris et al. (2023): `lsboost_rows` with epsilon = alpha / (4B) and delta / 2. Multicalibration
     is that of definition 2.1 (`k2` at most 2 alpha) for the functions h of the class with h^2 <= B, closed under affine
     transformations. Assumptions as for `lsboost_rows`.
+
+    References
+    ----------
+    Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+    arXiv:2301.13767, theorem C.9.
 
     Examples
     --------

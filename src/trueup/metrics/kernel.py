@@ -48,6 +48,11 @@ def mmce(
     sqrt(E p (1 - p) / n). The Laplace kernel is summed exactly in O(n log n), since exp(-|p - q| / width) factorises along
     the sorted scores; the Gaussian one pair by pair, O(m^2) in m distinct scores, in chunks of limited memory.
 
+    References
+    ----------
+    Kumar, Sarawagi & Jain (2018), "Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings",
+    ICML, PMLR 80:2805-2814.
+
     Examples
     --------
     Two rows, both with residual -0.5, at a distance of 0: the kernel is 1 for all pairs.

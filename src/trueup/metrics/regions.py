@@ -94,6 +94,11 @@ def region_error(
     ones) the best limit is exact, by sorting; further half-spaces are added, and each one replaced in turn while the error
     grows.
 
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, section 5.
+
     Examples
     --------
     >>> y, p = [0, 1, 2, 2], [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6], [0.6, 0.2, 0.2]]
@@ -135,6 +140,11 @@ def decision_error(y: ArrayLike, p: ArrayLike, costs: ArrayLike, weight: ArrayLi
     Returns
     -------
     ndarray, shape (actions, classes)
+
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, section 5.
 
     Examples
     --------

@@ -417,6 +417,10 @@ def prr(error: ArrayLike, confidence: ArrayLike, weight: ArrayLike | None = None
     confidence : array-like, shape (n,)
         Any finite numbers; ties count half.
 
+    References
+    ----------
+    Malinin, Mlodozeniec & Gales (2020), "Ensemble Distribution Distillation", ICLR, arXiv:1905.00076.
+
     Examples
     --------
     >>> prr([1, 0, 0], [0.6, 0.9, 0.6])  # one pair won, one tied

@@ -104,6 +104,11 @@ def fit_steps(
     the isotonic fit has no more than ``steps`` blocks, it is the solution (claim 5). ``least`` is exact for a wider class:
     the largest of as many lines below the convex hull of S, whose kinks may lie between two scores.
 
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, section 3.3.3, claim 5.
+
     Examples
     --------
     >>> fit_steps([0, 1, 0, 1, 1, 0, 1, 1], [0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9], steps=2)
@@ -149,6 +154,11 @@ def ecce_unions(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, 
     Notes
     -----
     Exact, in one sort and O(n) per interval.
+
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), "On the Interpretability of Conditional Probability Estimates in the Agnostic
+    Setting", Electronic Journal of Statistics 11(2), doi:10.1214/17-EJS1376SI, claim 1.
 
     Examples
     --------

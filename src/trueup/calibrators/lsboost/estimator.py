@@ -174,6 +174,11 @@ class LSBoost(SegmentCalibrator):
             Any other parameter of `LSBoost`, such as ``depth=2`` for DT(2), ``learner="linear"``, ``limits=(0, 1)``, or
             ``rounds=100``.
 
+        References
+        ----------
+        Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+        arXiv:2301.13767, section 7 and appendix F.
+
         Examples
         --------
         >>> X = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
@@ -202,6 +207,11 @@ class LSBoost(SegmentCalibrator):
             The advantage of a weak learner, above 0, in units where the outcome spans 0 to 1.
         prediction, features, **parameters
             As for `LSBoost`.
+
+        References
+        ----------
+        Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as Boosting for Regression",
+        arXiv:2301.13767, theorem 4.5.
 
         Examples
         --------
