@@ -7,11 +7,13 @@ comparisons, log1p as logarithms, sums as additions from left to right.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from trueup.exports.program import ARITHMETIC, ELEMENTWISE, CodeTrees, Expression, Program, ValueType, order
+
+_T = TypeVar("_T")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 FEW_RUNS = 3  # a table of so few different neighbours is written as comparisons of its index
 DEEPEST_TREE = 60
+BITS = 62  # of a positive 64-bit integer
 # Where overflow and underflow are errors: bounds of exponents, and of numbers that are added and multiplied.
 EXPONENTS, SMALLEST_SCORE, LARGEST_NUMBER = (-700.0, 700.0), 1e-290, 1e100
 
@@ -48,6 +51,7 @@ class TreePart:
     root: int
     codes: dict[int, int]  # the operands that are codes, by the position of the code
     parts: dict[int, int]
+    bits: dict[int, tuple[int, int]]  # the operand whose bit tells whether the code is a member, and the bit, by node
     nodes: int  # that are not in other columns
 
 
@@ -70,6 +74,7 @@ class ColumnGraph:
     def __init__(self, *, first: int, raises: bool, largest: int) -> None:
         self.first, self.raises, self.largest = first, raises, largest
         self.columns: dict[Hashable, Column] = {}
+        self.bits: dict[int, dict[tuple[int, frozenset[int]], tuple[Column, int]]] = {}  # by the identity of trees
 
     def make(self, op: str, kind: ValueType, args: Sequence[Column] = (), data: Any = None, key: Hashable = None) -> Column:
         """Return the column of an operation; equal operations on the same columns are the same column."""
@@ -95,6 +100,10 @@ class ColumnGraph:
             return args[0]
         if op == "multiply" and args[0].op == "constant" and args[0].data == 1:
             return args[1]
+        if op == "logical_and":
+            args = tuple(dict.fromkeys(arg for arg in args if arg.op != "constant" or not arg.data)) or args[:1]
+            if len(args) == 1:
+                return args[0]
         if op == "log1p":
             return self.log1p(args[0])
         if self.raises and op in ("add", "subtract", "multiply", "divide", "negative"):
@@ -224,17 +233,57 @@ class ColumnGraph:
 
     def _part(self, trees: CodeTrees, root: int, codes: Sequence[Column], parts: dict[int, Column]) -> Column:
         """Return the column of a tree, or of the part of one below a node."""
-        used: dict[int, None] = {}
-        stack, nodes = [root], 0
+        places: dict[Column, int] = {}
+        used: dict[int, int] = {}
+        bits: dict[int, tuple[int, int]] = {}
+        known, nodes, stack = self._bits(trees, codes), 0, [root]
         while stack:
             node = stack.pop()
-            if node >= 0 and (node not in parts or node == root):
-                used[int(trees.column[node])] = None
-                nodes += 1
-                stack += [int(trees.left[node]), int(trees.right[node])]
-        args = [*(codes[at] for at in used), *parts.values()]
-        places = {at: place for place, at in enumerate(used)}, {at: len(used) + i for i, at in enumerate(parts)}
-        return self.make("tree", "float", args, TreePart(trees, root, *places, nodes), (id(trees), root))
+            if node < 0 or (node in parts and node != root):
+                continue
+            nodes, at, members = nodes + 1, int(trees.column[node]), trees.members[node]
+            if members is not None and (at, members) in known:
+                word, bit = known[at, members]
+                bits[node] = places.setdefault(word, len(places)), bit
+            else:
+                used[at] = places.setdefault(codes[at], len(places))
+            stack += [int(trees.left[node]), int(trees.right[node])]
+        others = {node: places.setdefault(column, len(places)) for node, column in parts.items()}
+        return self.make("tree", "float", list(places), TreePart(trees, root, used, others, bits, nodes), (id(trees), root))
+
+    def _bits(self, trees: CodeTrees, codes: Sequence[Column]) -> dict[tuple[int, frozenset[int]], tuple[Column, int]]:
+        """Return the sets of codes that are no range: a column of integers by the code, and the bit of each set in it."""
+        if id(trees) not in self.bits:
+            sets: dict[int, dict[frozenset[int], None]] = {}
+            for at, members in zip(trees.column.tolist(), trees.members, strict=True):
+                if members and max(members) - min(members) >= len(members):
+                    sets.setdefault(at, {})[members] = None
+            found = {}
+            for at, own in sets.items():
+                highest = _highest(codes[at])
+                rows = 1 + max(highest or 0, 1 + max(max(members) for members in own))
+                index = codes[at]
+                if highest is None:  # the last row stands for all higher codes, which are in no set
+                    index = self.apply("minimum", index, self.integer(rows - 1))
+                for block in _blocks(list(own), BITS):
+                    table = np.zeros(rows, np.int64)
+                    for bit, members in enumerate(block):
+                        table[list(members)] |= 1 << bit
+                    column = self.gather(table, index)
+                    found |= {(at, members): (column, 1 << bit) for bit, members in enumerate(block)}
+            self.bits[id(trees)] = found
+        return self.bits[id(trees)]
+
+
+def _blocks(values: Sequence[_T], most: int) -> list[Sequence[_T]]:
+    return [values[at : at + most] for at in range(0, len(values), most)]
+
+
+def _highest(column: Column) -> int | None:
+    """Return a number that no value of an integer column exceeds, if it is known."""
+    if column.op == "gather":
+        return int(column.data.max())
+    return max(column.data[1]) if column.op == "steps" else None
 
 
 def _key(values: AnyArray) -> Hashable:

@@ -336,11 +336,14 @@ class _Writer:
             return self._constant("float", float(trees.value[~node]))
         if node in part.parts and node != part.root:
             return self.text(args[part.parts[node]])
+        left, right = (self._tree(part, int(side[node]), args) for side in (trees.left, trees.right))
+        if node in part.bits:
+            word, bit = part.bits[node]
+            return f"CASE WHEN ({self.text(args[word])} & {bit}) <> 0 THEN {left} ELSE {right} END"
         code = self.text(args[part.codes[int(trees.column[node])]])
         cut, missing, members = int(trees.cut[node]), int(trees.missing[node]), trees.members[node]
-        left, right = (self._tree(part, int(side[node]), args) for side in (trees.left, trees.right))
         if members is not None:
-            test = f"{code} IN ({', '.join(map(str, sorted(members)))})" if members else "FALSE"
+            test = _range(code, members)
         elif missing < 0 or not trees.missing_left[node]:
             test = f"{code} <= {cut}"
         else:  # no code is higher than that of missing numbers
@@ -510,6 +513,16 @@ def _with(relations: Sequence[_Relation | _Select], query: str, materialized: st
         f"{own.name} AS{materialized if own.name.endswith('arrays') else ''} (\n{own.query}\n)" for own in relations
     ]
     return f"WITH {', '.join(written)}\n{query}" if written else query
+
+
+def _range(code: str, members: frozenset[int]) -> str:
+    """Return whether a code is in a range."""
+    if not members:
+        return "FALSE"
+    low, high = min(members), max(members)
+    if low == 0:
+        return f"{code} <= {high}"
+    return f"{code} = {low}" if low == high else f"{code} BETWEEN {low} AND {high}"
 
 
 def _ordered(outputs: Sequence[Column]) -> list[Column]:
