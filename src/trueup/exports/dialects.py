@@ -164,10 +164,10 @@ class Postgres(Dialect):
         return f"COALESCE(width_bucket({x}, {array}), {missing})"
 
     def counted(self, cuts: FloatArray, closed: str) -> FloatArray | None:
-        """Return cuts for width_bucket, which counts those that are at most x: the next float is, if a cut is below x."""
+        """Return cuts for a function that counts those that are at most x: the next float is, if a cut is below x."""
         if len(cuts) <= CASE_CUTS:
             return None
-        return cuts if closed == "left" else next_floats(cuts)
+        return cuts if closed == "left" else np.asarray(np.nextafter(cuts[cuts < np.inf], np.inf))  # none is above inf
 
     def days(self, column: str) -> str:
         """Return the days since 1970-01-01 of a date or time; the epoch is an exact decimal number."""
@@ -207,8 +207,8 @@ class BigQuery(Dialect):
 
     def array(self, values: AnyArray, kind: str) -> str:
         """Return an array of numbers as a literal."""
-        floats = values.dtype.kind == "f"
-        return f"ARRAY<{kind}>[{', '.join((self._digits if floats else str)(value) for value in values.tolist())}]"
+        write = self.float if values.dtype.kind == "f" else str
+        return f"ARRAY<{kind}>[{', '.join(map(write, values.tolist()))}]"
 
     def element(self, array: str, index: str) -> str:
         """Return the element of an array."""
@@ -273,7 +273,7 @@ class Spark(Dialect):
 
     def array(self, values: AnyArray, kind: str) -> str:
         """Return an array of numbers as a literal."""
-        write = self._digits if values.dtype.kind == "f" else str
+        write = self.float if values.dtype.kind == "f" else str
         return f"array({', '.join(map(write, values.tolist()))})"
 
     def collect(self, of: int) -> str:
@@ -304,11 +304,6 @@ def chunks(rows: Iterable[str], longest: int) -> list[list[str]]:
             size = len(row) + 12
         found[-1].append(row)
     return found
-
-
-def next_floats(values: FloatArray) -> FloatArray:
-    """Return the float above each value."""
-    return np.asarray(np.nextafter(values, np.inf))
 
 
 def _is_unicode(value: str) -> bool:

@@ -41,7 +41,6 @@ DEEPEST_EXPRESSION = 64
 INPUTS = ("score", "number", "code")
 REPEATING = ("count", "known", "flush", "bounded", "steps", "tree", "ceil")  # operations whose text has an operand twice
 MAX_FLOAT = float(np.finfo(np.float64).max)
-LEVEL_TYPES = {"k": "", "c": "BIGINT"}
 # The SQL of operations on texts that stand for themselves: names, function calls, CASE, or in parentheses.
 FORMS = {
     "subtract": "({} - {})",
@@ -202,6 +201,7 @@ class _Writer:
         self.used_arrays: set[Any] = set()  # by the column that is being written
         numbers = {"smallest": SMALLEST_SCORE, "zero": 0.0, "max": MAX_FLOAT, "low": -LARGEST_NUMBER, "high": LARGEST_NUMBER}
         self.bounds = {name: dialect.float(value) for name, value in numbers.items()}
+        self.level_types = {"k": dialect.text_type, "c": dialect.bigint}
         self.longest_literal = dialect.longest_literal
         self.inputs: list[Column] = []
         self.layers = self._arrange(finals)
@@ -370,7 +370,7 @@ class _Writer:
     def statement(self) -> str:
         """Return everything as one statement."""
         levels = [(f"{self.prefix}levels_{at}", rows) for at, rows in self._levels().items()]
-        relations = [_Relation(name, self.dialect.rows(LEVEL_TYPES | {"k": self.dialect.text_type}, rows)) for name, rows in levels]
+        relations = [_Relation(name, self.dialect.rows(self.level_types, rows)) for name, rows in levels]
         layers = self._selects(None)
         if self.arrays:
             listed = ", ".join(f"{self._literal(own.values, own.kind)} AS a{own.number}" for own in self.arrays.values())
@@ -384,7 +384,7 @@ class _Writer:
         layers = self._selects(most)
         statements: list[str] = []
         for at, rows in self._levels().items():
-            statements += self._stored(f"{self.prefix}levels_{at}", LEVEL_TYPES | {"k": sql.text_type}, rows)
+            statements += self._stored(f"{self.prefix}levels_{at}", self.level_types, rows)
         for kind in ("float", "int"):
             cells = [
                 f"({own.number}, {place}, {self._constant(kind, value)})"
