@@ -16,6 +16,32 @@ INVALID = [np.nan, -0.1, 1.5, np.inf, -np.inf]
 UNSEEN = ["unseen", "'; DROP TABLE scores; --", "", None]
 
 
+HOSTILE = [
+    "it's", 'quo"te', "back\\slash", "\\'; DROP TABLE x; --", "*/ --", "a;b", "line\nbreak", "tab\t\r", "ü 𝄞 \u2028", "`tick`", "${x}",
+    "%s {0} {}", "$1 $$ ?", "", " ", "NULL", "nul\0byte", "\\", "'", "''", "\\u0041", "\x1a",
+]  # fmt: skip
+
+
+def hostile_model(columns=None):
+    """Fit a correction of levels and columns whose names are SQL syntax."""
+    random = np.random.default_rng(0)
+    text, number, score = columns or ('le"vel; DROP TABLE "x" --', "v0 'n'\n*/", "k0 \\p`")
+    data = {text: np.array(HOSTILE, object)[random.integers(0, len(HOSTILE), 3_000)], number: random.normal(size=3_000)}
+    data[score] = random.beta(2, 2, 3_000)
+    logit = np.log(data[score] / (1 - data[score])) + np.isin(data[text], HOSTILE[::2]) - (data[number] > 0)
+    y = (random.random(3_000) < 1 / (1 + np.exp(-logit))).astype(float)
+    return tu.MCGrad(score, [text, number], stopping=None, rounds=1, trees=10, min_rows=5).fit(data, y).model_
+
+
+def dated_model():
+    """Fit a correction of a date."""
+    random = np.random.default_rng(0)
+    day = np.datetime64("2024-01-01", "us") + random.integers(0, 366 * 86_400_000_000, 2_000).astype("timedelta64[us]")
+    p = random.random(2_000)
+    y = (random.random(2_000) < np.where(day > np.datetime64("2024-06-01"), p**2, p)).astype(float)
+    return tu.MCGrad("p", ["day"], stopping=None, rounds=1, trees=10).fit({"p": p, "day": day}, y).model_
+
+
 def beside(cuts):
     """Return numbers, and the next floats on both sides."""
     return np.concatenate([cuts, np.nextafter(cuts, np.inf), np.nextafter(cuts, -np.inf)])

@@ -7,9 +7,7 @@ import pytest
 
 import exported
 import postgres
-import trueup as tu
-from sql_rows import ROW, as_csv, assert_same, rows
-from test_sql import hostile_model
+from sql_rows import ROW, as_csv, assert_same, dated_model, hostile_model, rows
 from trueup.exports.dialects import DIALECTS
 from trueup.exports.lower import lower
 from trueup.exports.sql import write_statements
@@ -70,10 +68,6 @@ def test_levels_and_names_are_inert(server):
 
 
 def test_dates_are_days(server):
-    random = np.random.default_rng(0)
-    day = np.datetime64("2024-01-01", "us") + random.integers(0, 366 * 86_400_000_000, 2_000).astype("timedelta64[us]")
-    p = random.random(2_000)
-    y = (random.random(2_000) < np.where(day > np.datetime64("2024-06-01"), p**2, p)).astype(float)
-    model = tu.MCGrad("p", ["day"], stopping=None, rounds=1, trees=10).fit({"p": p, "day": day}, y).model_
+    model = dated_model()
     columns = rows(lower(model))
     assert_same(run(server, model, columns), model, columns)

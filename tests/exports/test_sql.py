@@ -6,29 +6,11 @@ import numpy as np
 import pytest
 
 import exported
-import trueup as tu
-from sql_rows import ROW, assert_same, rows
+from sql_rows import ROW, assert_same, dated_model, hostile_model, rows
 from trueup.errors import ArgumentError
 from trueup.exports.dialects import DIALECTS
 from trueup.exports.lower import lower
 from trueup.exports.sql import ROW_NUMBER, run_sql, write_sql, write_statements
-
-HOSTILE = [
-    "it's", 'quo"te', "back\\slash", "\\'; DROP TABLE x; --", "*/ --", "a;b", "line\nbreak", "tab\t\r", "ü 𝄞 \u2028", "`tick`", "${x}",
-    "%s {0} {}", "$1 $$ ?", "", " ", "NULL", "nul\0byte", "\\", "'", "''", "\\u0041", "\x1a",
-]  # fmt: skip
-
-
-def hostile_model(columns=None):
-    """Fit a correction of levels and columns whose names are SQL syntax."""
-    random = np.random.default_rng(0)
-    text, number, score = columns or ('le"vel; DROP TABLE "x" --', "v0 'n'\n*/", "k0 \\p`")
-    data = {text: np.array(HOSTILE, object)[random.integers(0, len(HOSTILE), 3_000)], number: random.normal(size=3_000)}
-    data[score] = random.beta(2, 2, 3_000)
-    logit = np.log(data[score] / (1 - data[score])) + np.isin(data[text], HOSTILE[::2]) - (data[number] > 0)
-    y = (random.random(3_000) < 1 / (1 + np.exp(-logit))).astype(float)
-    return tu.MCGrad(score, [text, number], stopping=None, rounds=1, trees=10, min_rows=5).fit(data, y).model_
-
 
 def run(model, columns, table="scores", **options):
     text = write_sql(lower(model), table=table, keep=[ROW_NUMBER], checks=True, **options)
@@ -72,11 +54,7 @@ def test_internal_names_do_not_clash_with_those_of_the_table():
 
 
 def test_dates_are_days():
-    random = np.random.default_rng(0)
-    day = np.datetime64("2024-01-01", "us") + random.integers(0, 366 * 86_400_000_000, 2_000).astype("timedelta64[us]")
-    p = random.random(2_000)
-    y = (random.random(2_000) < np.where(day > np.datetime64("2024-06-01"), p**2, p)).astype(float)
-    model = tu.MCGrad("p", ["day"], stopping=None, rounds=1, trees=10).fit({"p": p, "day": day}, y).model_
+    model = dated_model()
     assert model.schema.features[0].kind == "date"
     assert len(lower(model).number_cuts["day"])
     columns = rows(lower(model))
