@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 USERS = ("postgres", "nobody")  # of whom one runs the server if the tests run as root, which it refuses
+PROGRAMS = ("initdb", "postgres", "psql", "pg_isready")
 SETTINGS = {
     "listen_addresses": "", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "16MB",
     "max_connections": "10", "autovacuum": "off",
@@ -16,11 +17,10 @@ SETTINGS = {
 
 
 def binaries():
-    """Return the folder of the newest PostgreSQL, or None."""
-    if found := shutil.which("initdb"):
-        return Path(found).parent
-    folders = Path("/usr/lib/postgresql").glob("*/bin")
-    return max((folder for folder in folders if (folder / "initdb").exists()), key=lambda f: int(f.parent.name), default=None)
+    """Return the folder of the newest PostgreSQL that has all programs, or None."""
+    known = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: -int(folder.parent.name))
+    folders = [*known, *(Path(found).resolve().parent for found in [shutil.which("initdb")] if found)]
+    return next((folder for folder in folders if all((folder / name).exists() for name in PROGRAMS)), None)
 
 
 def _user():
@@ -39,7 +39,21 @@ class Server:
 
     def query(self, script):
         """Run a script in a session of its own, and return what it copies to standard output."""
-        command = [self.bin / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", self.folder, "-U", "trueup", "-d", "postgres", "-f", "-"]
+        command = [
+            self.bin / "psql",
+            "-X",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            self.folder,
+            "-U",
+            "trueup",
+            "-d",
+            "postgres",
+            "-f",
+            "-",
+        ]
         done = subprocess.run(command, input=script.encode(), capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()[:2_000]
         return done.stdout.decode()
@@ -61,7 +75,9 @@ def server():
         subprocess.run([bin_folder / "initdb", "-D", data, *options], check=True, capture_output=True, **start)
         settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
         with (Path(folder) / "log").open("wb") as log:
-            process = subprocess.Popen([bin_folder / "postgres", "-D", data, "-k", folder, *settings], stdout=log, stderr=log, **start)
+            process = subprocess.Popen(
+                [bin_folder / "postgres", "-D", data, "-k", folder, *settings], stdout=log, stderr=log, **start
+            )
         try:
             ready = [bin_folder / "pg_isready", "-q", "-h", folder, "-t", "1"]
             for _ in range(300):

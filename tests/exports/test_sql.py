@@ -12,6 +12,7 @@ from trueup.exports.dialects import DIALECTS
 from trueup.exports.lower import lower
 from trueup.exports.sql import ROW_NUMBER, run_sql, write_sql, write_statements
 
+
 def run(model, columns, table="scores", **options):
     text = write_sql(lower(model), table=table, keep=[ROW_NUMBER], checks=True, **options)
     return run_sql(text, columns, table)
@@ -64,14 +65,23 @@ def test_dates_are_days():
 def test_numbers_of_other_types_are_cast():
     model = exported.MODELS["mcgrad_tables"]()
     columns = rows(lower(model))
-    columns["age"] = np.ma.masked_array(np.random.default_rng(0).integers(18, 80, len(columns["p"])), np.arange(len(columns["p"])) % 7 == 0)
+    columns["age"] = np.ma.masked_array(
+        np.random.default_rng(0).integers(18, 80, len(columns["p"])), np.arange(len(columns["p"])) % 7 == 0
+    )
     floats = columns | {"age": columns["age"].astype(float).filled(np.nan)}
     assert_same(run(model, columns), model, floats)
 
 
 def test_columns_of_the_model_are_kept_by_default():
     text = write_sql(lower(exported.MODELS["mcgrad_tables"]()))
-    assert re.findall(r'AS ("\w+")', text.rpartition("SELECT")[2]) == ['"p"', '"country"', '"age"', '"income"', '"device"', '"p_trueup"']
+    assert re.findall(r'AS ("\w+")', text.rpartition("SELECT")[2]) == [
+        '"p"',
+        '"country"',
+        '"age"',
+        '"income"',
+        '"device"',
+        '"p_trueup"',
+    ]
 
 
 def test_a_table_may_have_a_schema():
@@ -138,7 +148,9 @@ def test_bigquery_has_its_own_functions():
 
 def test_scripts_for_bigquery_have_tables():
     statements = write_statements(lower(exported.MODELS["mcgrad_default"]()), dialect="bigquery", limit=8_000, keep=())
-    assert statements[0].startswith("CREATE OR REPLACE TEMP TABLE trueup_cells_float_part_0 AS\nSELECT * FROM UNNEST(ARRAY<STRUCT<a INT64, i INT64, v FLOAT64>>[(0, 0, ")
+    assert statements[0].startswith(
+        "CREATE OR REPLACE TEMP TABLE trueup_cells_float_part_0 AS\nSELECT * FROM UNNEST(ARRAY<STRUCT<a INT64, i INT64, v FLOAT64>>[(0, 0, "
+    )
     assert "ARRAY_AGG(IF(a = 0, v, NULL) IGNORE NULLS ORDER BY i) AS a0" in "".join(statements)
     assert not any("VIEW" in statement for statement in statements)
 
@@ -146,7 +158,7 @@ def test_scripts_for_bigquery_have_tables():
 def test_many_levels_are_joined_in_bigquery():
     text = write_sql(lower(hostile_model()), dialect="bigquery", keep=())
     assert "SELECT * FROM UNNEST(ARRAY<STRUCT<k STRING, c INT64>>[('', 1), ('\\u001a', 2), " in text
-    assert "\nLEFT JOIN trueup_levels_0 ON trueup_levels_0.k = CAST(t.`le\"vel; DROP TABLE \"x\" --` AS STRING)" in text
+    assert '\nLEFT JOIN trueup_levels_0 ON trueup_levels_0.k = CAST(t.`le"vel; DROP TABLE "x" --` AS STRING)' in text
 
 
 def test_the_row_number_has_one_name():

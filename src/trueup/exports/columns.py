@@ -24,7 +24,7 @@ FEW_RUNS = 3  # a table of so few different neighbours is written as comparisons
 DEEPEST_TREE = 60
 BITS = 62  # of a positive 64-bit integer
 # Where overflow and underflow are errors: bounds of exponents, and of numbers that are added and multiplied.
-EXPONENTS, SMALLEST_SCORE, LARGEST_NUMBER = (-700.0, 700.0), 1e-290, 1e100
+EXPONENTS, SMALLEST_SCORE, LARGEST_NUMBER = (-700.0, 700.0), 1e-300, 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,7 +292,10 @@ def _key(values: AnyArray) -> Hashable:
 
 def lower_columns(program: Program, graph: ColumnGraph) -> Outputs:
     """Return the columns of the results of a program."""
-    raw = [graph.make("known", "float", (graph.make("score", "float", (), at),)) for at in range(len(program.schema.prediction))]
+    raw = [
+        graph.make("known", "float", (graph.make("score", "float", (), at),))
+        for at in range(len(program.schema.prediction))
+    ]
     valid = _lower_outputs([program.valid], graph, program, raw)[program.valid][0]
     if valid.op == "constant":
         scores = raw or [graph.constant(0.0, "float")]
@@ -308,9 +311,7 @@ def _lower_outputs(
     outputs: Sequence[Expression], graph: ColumnGraph, program: Program, scores: Sequence[Column]
 ) -> dict[Expression, list[Column]]:
     """Return the columns of all expressions behind the outputs."""
-    numbers = [
-        graph.make("known", "float", (graph.make("number", "float", (), at),)) for at in range(len(program.numbers))
-    ]
+    numbers = [graph.make("known", "float", (graph.make("number", "float", (), at),)) for at in range(len(program.numbers))]
     codes = [graph.make("code", "int", (), at) for at in range(len(program.categories))]
     inputs = {"scores": list(scores), "numbers": numbers, "codes": codes}
     found: dict[Expression, list[Column]] = {}

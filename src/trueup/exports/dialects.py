@@ -317,4 +317,3 @@ def _backslashed(value: str) -> str:
         f"\\u{ord(character):04x}" if ord(character) < 32 or character in "\x7f\x85\u2028\u2029" else character
         for character in escaped
     )
-

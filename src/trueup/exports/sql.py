@@ -92,9 +92,7 @@ def write_sql(
     limit : int
         The largest number of characters of a statement; a longer text is divided into several statements.
     """
-    return ";\n\n".join(
-        write_statements(program, dialect=dialect, table=table, keep=keep, checks=checks, limit=limit)
-    )
+    return ";\n\n".join(write_statements(program, dialect=dialect, table=table, keep=keep, checks=checks, limit=limit))
 
 
 def write_statements(
@@ -190,7 +188,9 @@ class _Writer:
         while self.prefix in table.lower():
             self.prefix += "_"
         self.largest_text = limit // 8
-        graph = ColumnGraph(first=dialect.first, raises=dialect.raises, largest=max(8, self.largest_text // CHARACTERS_OF_NODE))
+        graph = ColumnGraph(
+            first=dialect.first, raises=dialect.raises, largest=max(8, self.largest_text // CHARACTERS_OF_NODE)
+        )
         outputs = lower_columns(program, graph)
         finals = [*outputs.results, *outputs.exact][: len(names) - len(kept)]
         if outputs.valid.op != "constant":
@@ -199,7 +199,13 @@ class _Writer:
         self.names: dict[Column, str] = {}
         self.arrays: dict[Any, _Array] = {}  # outside the text, by their content
         self.used_arrays: set[Any] = set()  # by the column that is being written
-        numbers = {"smallest": SMALLEST_SCORE, "zero": 0.0, "max": MAX_FLOAT, "low": -LARGEST_NUMBER, "high": LARGEST_NUMBER}
+        numbers = {
+            "smallest": SMALLEST_SCORE,
+            "zero": 0.0,
+            "max": MAX_FLOAT,
+            "low": -LARGEST_NUMBER,
+            "high": LARGEST_NUMBER,
+        }
         self.bounds = {name: dialect.float(value) for name, value in numbers.items()}
         self.level_types = {"k": dialect.text_type, "c": dialect.bigint}
         self.longest_literal = dialect.longest_literal
@@ -222,7 +228,11 @@ class _Writer:
             if column.op in INPUTS or (uses[column] > 1 and column.op != "constant"):
                 self._name(column)
             own = _own_size(column)
-            args = sorted({arg for arg in column.args if arg not in self.names and arg.op != "constant"}, key=lambda arg: size[arg], reverse=True)
+            args = sorted(
+                {arg for arg in column.args if arg not in self.names and arg.op != "constant"},
+                key=lambda arg: size[arg],
+                reverse=True,
+            )
             for arg in args:
                 if own + sum(size[other] for other in args if other not in self.names) > self.largest_text or (
                     depth[arg] > DEEPEST_EXPRESSION
@@ -324,7 +334,9 @@ class _Writer:
             if low == high:
                 return str(low)
             middle = (low + high) // 2
-            return f"CASE WHEN {x} {sign} {written[middle]} THEN {between(low, middle)} ELSE {between(middle + 1, high)} END"
+            return (
+                f"CASE WHEN {x} {sign} {written[middle]} THEN {between(low, middle)} ELSE {between(middle + 1, high)} END"
+            )
 
         found = between(0, len(cuts))
         return f"CASE WHEN {x} IS NULL THEN {most} ELSE {found} END" if missing else found
@@ -493,7 +505,9 @@ class _Writer:
     def _item(self, column: Column, name: str) -> _Item:
         """Return a column of a SELECT."""
         self.used_arrays = set()
-        written = self.names[column] if name not in self.names.values() and column in self.names else self.expression(column)
+        written = (
+            self.names[column] if name not in self.names.values() and column in self.names else self.expression(column)
+        )
         return _Item(name, f"{written} AS {name}", frozenset(self.used_arrays))
 
     def _source(self) -> str:
@@ -509,9 +523,7 @@ class _Writer:
 
 def _with(relations: Sequence[_Relation | _Select], query: str, materialized: str) -> str:
     """Return a query after common table expressions; the relation of arrays is computed once."""
-    written = [
-        f"{own.name} AS{materialized if own.name.endswith('arrays') else ''} (\n{own.query}\n)" for own in relations
-    ]
+    written = [f"{own.name} AS{materialized if own.name.endswith('arrays') else ''} (\n{own.query}\n)" for own in relations]
     return f"WITH {', '.join(written)}\n{query}" if written else query
 
 
