@@ -16,8 +16,8 @@ def run(spark, model, columns, limit=200_000):
     spark.createDataFrame(frame).createOrReplaceTempView("scores")
     for statement in write_statements(lower(model), dialect="spark", keep=[ROW], checks=True, limit=limit):
         selected = spark.sql(statement)
-    found = selected.toPandas().astype(float).sort_values(ROW)
-    return found.drop(columns=ROW).to_numpy()
+    found = np.array([[np.nan if value is None else value for value in row] for row in selected.collect()], float)
+    return found[np.argsort(found[:, 0]), 1:]
 
 
 @pytest.mark.parametrize("name", ["mcgrad_default", "mcgrad_classes", "lsboost_lines", "hkrr", "grouped_isotonic"])

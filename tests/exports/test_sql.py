@@ -117,7 +117,7 @@ def test_wrong_arguments_are_rejected():
     ],
 )
 def test_floats_are_literals_that_are_read_back_exactly(dialect, value, literal):
-    assert DIALECTS[dialect].float(value) == literal
+    assert DIALECTS[dialect].number(value) == literal
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ EXPONENTS, SMALLEST_SCORE, LARGEST_NUMBER = (-700.0, 700.0), 1e-300, 1e100
 class Column:
     """One operation on other columns.
 
-    The operations besides those of `ELEMENTWISE` are "constant"; "score", "number" and "code", the inputs by position; "known"
-    (NULL for NaN); "guard" (NULL unless the first column holds); "flush" (0 for a tiny number); "bounded" (NULL for
+    The operations besides those of `ELEMENTWISE` are "constant"; "score", "number" and "code", the inputs by position;
+    "known" (NULL for NaN); "guard" (NULL unless the first column holds); "flush" (0 for a tiny number); "bounded" (NULL for
     infinity, and no number beyond ``LARGEST_NUMBER``); "where"; "steps" (the values of a table by runs of its index);
     "gather" (the element of an array); "count" (cuts below x, or at most x; 1 more than all if x is missing) and "tree".
     """
@@ -258,7 +258,7 @@ class ColumnGraph:
             for at, members in zip(trees.column.tolist(), trees.members, strict=True):
                 if members and max(members) - min(members) >= len(members):
                     sets.setdefault(at, {})[members] = None
-            found = {}
+            found: dict[tuple[int, frozenset[int]], tuple[Column, int]] = {}
             for at, own in sets.items():
                 highest = _highest(codes[at])
                 rows = 1 + max(highest or 0, 1 + max(max(members) for members in own))
@@ -320,7 +320,7 @@ def _lower_outputs(
     return found
 
 
-def _lower_one(item: Expression, args: list[list[Column]], graph: ColumnGraph) -> list[Column]:  # noqa: C901, PLR0911, PLR0912
+def _lower_one(item: Expression, args: list[list[Column]], graph: ColumnGraph) -> list[Column]:  # noqa: C901
     """Return the columns of one expression from those of its operands."""
     data, width = item.data, item.width
 

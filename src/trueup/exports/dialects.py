@@ -4,6 +4,8 @@ Names and texts of users are quoted here and nowhere else. A floating-point lite
 back as the same float, and a form that no dialect takes for a decimal number.
 """
 
+# ruff: noqa: S608  Names and texts of users go through `identifier` and `text`.
+
 from __future__ import annotations
 
 import math
@@ -36,7 +38,7 @@ class Dialect:
     materialized = " MATERIALIZED"
     division = "{} / {}"
 
-    def float(self, value: float) -> str:
+    def number(self, value: float) -> str:
         """Return a float as a literal, in parentheses if it is negative."""
         if not math.isfinite(value):
             return self.cast(self.text("Infinity" if value > 0 else "-Infinity"), self.double)
@@ -99,7 +101,7 @@ class Dialect:
         """Return a function call that counts cuts in the array that `counted` returned; NULL counts as ``missing``."""
         raise NotImplementedError
 
-    def counted(self, cuts: FloatArray, closed: str) -> FloatArray | None:
+    def counted(self, cuts: FloatArray, closed: str) -> FloatArray | None:  # noqa: ARG002
         """Return the array in which `count` finds the number of cuts below x, or at most x if closed on the left.
 
         Without a function for it, and for few cuts, there is none: None is returned.
@@ -108,7 +110,7 @@ class Dialect:
 
     def days(self, column: str) -> str:
         """Return the days since 1970-01-01 of a date or time."""
-        return f"(epoch_us({self.cast(column, 'TIMESTAMP')}) / {self.float(86_400e6)})"
+        return f"(epoch_us({self.cast(column, 'TIMESTAMP')}) / {self.number(86_400e6)})"
 
     def ceil(self, x: str) -> str:
         """Return the smallest integer that is at least x, as a float."""
@@ -134,7 +136,7 @@ class Postgres(Dialect):
     fence = "\nOFFSET 0"  # the planner copies expressions into the query around it without one
     division = "{} / NULLIF({}, 0)"
 
-    def float(self, value: float) -> str:
+    def number(self, value: float) -> str:
         """Return a float as a literal: digits alone would be of type numeric."""
         return f"'{'Infinity' if value == math.inf else '-Infinity' if value == -math.inf else repr(float(value))}'::float8"
 
@@ -172,7 +174,7 @@ class Postgres(Dialect):
     def days(self, column: str) -> str:
         """Return the days since 1970-01-01 of a date or time; the epoch is an exact decimal number."""
         micros = f"EXTRACT(EPOCH FROM {self.cast(column, 'timestamp')}) * 1000000"
-        return f"({self.cast(micros, 'float8')} / {self.float(86_400e6)})"
+        return f"({self.cast(micros, 'float8')} / {self.number(86_400e6)})"
 
     def create(self, name: str, query: str) -> list[str]:
         """Return statements that make a query known by a name, for the session."""
@@ -207,7 +209,7 @@ class BigQuery(Dialect):
 
     def array(self, values: AnyArray, kind: str) -> str:
         """Return an array of numbers as a literal."""
-        write = self.float if values.dtype.kind == "f" else str
+        write = self.number if values.dtype.kind == "f" else str
         return f"ARRAY<{kind}>[{', '.join(map(write, values.tolist()))}]"
 
     def element(self, array: str, index: str) -> str:
@@ -227,7 +229,7 @@ class BigQuery(Dialect):
     def days(self, column: str) -> str:
         """Return the days since 1970-01-01 of a date or time."""
         micros = f"DATETIME_DIFF({self.cast(column, 'DATETIME')}, DATETIME '1970-01-01', MICROSECOND)"
-        return f"({micros} / {self.float(86_400e6)})"
+        return f"({micros} / {self.number(86_400e6)})"
 
     def rows(self, columns: Mapping[str, str], rows: Sequence[str]) -> str:
         """Return a query whose rows are constants."""
@@ -271,9 +273,9 @@ class Spark(Dialect):
         """Return NULL for NaN."""
         return f"CASE WHEN NOT isnan({value}) THEN {value} END"
 
-    def array(self, values: AnyArray, kind: str) -> str:
+    def array(self, values: AnyArray, kind: str) -> str:  # noqa: ARG002
         """Return an array of numbers as a literal."""
-        write = self.float if values.dtype.kind == "f" else str
+        write = self.number if values.dtype.kind == "f" else str
         return f"array({', '.join(map(write, values.tolist()))})"
 
     def collect(self, of: int) -> str:
@@ -283,7 +285,7 @@ class Spark(Dialect):
     def days(self, column: str) -> str:
         """Return the days since 1970-01-01 of a date or time, by its own clock in any time zone."""
         micros = f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {self.cast(column, 'TIMESTAMP_NTZ')})"
-        return f"({self.cast(micros, 'DOUBLE')} / {self.float(86_400e6)})"
+        return f"({self.cast(micros, 'DOUBLE')} / {self.number(86_400e6)})"
 
     def ceil(self, x: str) -> str:
         """Return the smallest integer that is at least x, as a float: Spark's ceil returns a BIGINT."""

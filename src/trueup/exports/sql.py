@@ -4,14 +4,16 @@
 a common table expression that selects from the layer before it; others are written where they are used. Nothing is computed
 twice, and the text grows with the program. Layers are numbered by what they need, so that they are few.
 
-**Missing values.** NaN becomes NULL as soon as a number is read, and an invalid score does, so that NULL is the only missing
-value in later layers. Comparisons with NULL are not true, as those with NaN are not.
+**Missing values.** NaN becomes NULL as soon as a number is read, and an invalid score does, so that NULL is the only
+missing value in later layers. Comparisons with NULL are not true, as those with NaN are not.
 
 **Size.** A text longer than the limit is divided into statements, which are run in their order in one session: entries of
-arrays and levels of categories become rows of constants in temporary views, several if need be, and layers become a chain of
-temporary views (in BigQuery: temporary tables). No permission to create tables is needed. The last statement is the SELECT.
-Expressions of the layers are cut into columns so short that each statement stays below the limit.
+arrays and levels of categories become rows of constants in temporary views, several if need be, and layers become a chain
+of temporary views (in BigQuery: temporary tables). No permission to create tables is needed. The last statement is the
+SELECT. Expressions of the layers are cut into columns so short that each statement stays below the limit.
 """
+
+# ruff: noqa: S608  Names and texts of users go through `identifier` and `text` of the dialect.
 
 from __future__ import annotations
 
@@ -129,7 +131,7 @@ def run_sql(text: str, columns: Mapping[str, AnyArray], table: str) -> FloatArra
         con.register("trueup_input", {f"c{at}": column for at, column in enumerate((rows, *columns.values()))})
         listed = (duck.quote(name, '"') for name in (ROW_NUMBER, *columns))
         selected = ", ".join(f"c{at} AS {name}" for at, name in enumerate(listed))
-        con.execute(f"CREATE TEMP TABLE {DIALECTS['duckdb'].table(table)} AS SELECT {selected} FROM trueup_input")  # noqa: S608
+        con.execute(f"CREATE TEMP TABLE {DIALECTS['duckdb'].table(table)} AS SELECT {selected} FROM trueup_input")
         *before, last = con.extract_statements(text)
         for statement in before:
             con.execute(statement)
@@ -206,7 +208,7 @@ class _Writer:
             "low": -LARGEST_NUMBER,
             "high": LARGEST_NUMBER,
         }
-        self.bounds = {name: dialect.float(value) for name, value in numbers.items()}
+        self.bounds = {name: dialect.number(value) for name, value in numbers.items()}
         self.level_types = {"k": dialect.text_type, "c": dialect.bigint}
         self.longest_literal = dialect.longest_literal
         self.inputs: list[Column] = []
@@ -217,31 +219,9 @@ class _Writer:
     def _arrange(self, finals: Sequence[Column]) -> list[_Layer]:
         """Choose the columns of layers, and the layer of each."""
         ordered = _ordered(finals)
-        uses: Counter[Column] = Counter()
+        self._choose_names(ordered)
+        level: dict[Column, int] = {}  # the number of the layer from which a column can be used
         for column in ordered:
-            for arg in column.args:
-                uses[arg] += 2 if column.op in REPEATING else 1
-        size: dict[Column, int] = {}
-        depth: dict[Column, int] = {}
-        level: dict[Column, int] = {}
-        for column in ordered:
-            if column.op in INPUTS or (uses[column] > 1 and column.op != "constant"):
-                self._name(column)
-            own = _own_size(column)
-            args = sorted(
-                {arg for arg in column.args if arg not in self.names and arg.op != "constant"},
-                key=lambda arg: size[arg],
-                reverse=True,
-            )
-            for arg in args:
-                if own + sum(size[other] for other in args if other not in self.names) > self.largest_text or (
-                    depth[arg] > DEEPEST_EXPRESSION
-                ):
-                    self._name(arg)
-            inline = [arg for arg in column.args if arg not in self.names]
-            size[column] = own + sum(size[arg] for arg in inline)
-            depth[column] = 1 + max((depth[arg] for arg in inline), default=0)
-        for column in ordered:  # the number of the layer from which a column can be used
             steps = [level[arg] + (arg in self.names) for arg in column.args]
             level[column] = 0 if column.op in INPUTS else max([1, *steps])
         self.inputs = [column for column in ordered if column.op in INPUTS]
@@ -260,6 +240,32 @@ class _Writer:
             old = [column for column in ordered if column in self.names and level[column] < at < last[column]]
             layers.append(_Layer(new, old))
         return layers
+
+    def _choose_names(self, ordered: Sequence[Column]) -> None:
+        """Name the inputs, columns that are used more than once, and parts of expressions that are too long or too deep."""
+        uses: Counter[Column] = Counter()
+        for column in ordered:
+            for arg in column.args:
+                uses[arg] += 2 if column.op in REPEATING else 1
+        size: dict[Column, int] = {}
+        depth: dict[Column, int] = {}
+        for column in ordered:
+            if column.op in INPUTS or (uses[column] > 1 and column.op != "constant"):
+                self._name(column)
+            own = _own_size(column)
+            args = sorted(
+                dict.fromkeys(arg for arg in column.args if arg not in self.names and arg.op != "constant"),
+                key=lambda arg: size[arg],
+                reverse=True,
+            )
+            for arg in args:
+                if own + sum(size[other] for other in args if other not in self.names) > self.largest_text or (
+                    depth[arg] > DEEPEST_EXPRESSION
+                ):
+                    self._name(arg)
+            inline = [arg for arg in column.args if arg not in self.names]
+            size[column] = own + sum(size[arg] for arg in inline)
+            depth[column] = 1 + max((depth[arg] for arg in inline), default=0)
 
     def _atoms(self, ordered: Sequence[Column], finals: Sequence[Column]) -> dict[Column, list[Column]]:
         """Return the named columns that the text of each named or final column has."""
@@ -319,7 +325,7 @@ class _Writer:
     def _constant(self, kind: str, value: Any) -> str:
         if kind == "bool":
             return "TRUE" if value else "FALSE"
-        return self.dialect.float(value) if kind == "float" else self.dialect.integer(value)
+        return self.dialect.number(value) if kind == "float" else self.dialect.integer(value)
 
     def _count(self, column: Column) -> str:
         """Return the number of cuts below x: by a function of the dialect, or comparisons by bisection."""
@@ -556,5 +562,5 @@ def _own_size(column: Column) -> int:
     if column.op == "count":
         return CHARACTERS_OF_NODE * len(column.data[0]) + 40
     if column.op == "tree":
-        return CHARACTERS_OF_NODE * column.data.nodes + 40
+        return CHARACTERS_OF_NODE * int(column.data.nodes) + 40
     return 40
