@@ -115,9 +115,12 @@ class ColumnGraph:
 
     def _moderate(self, x: Column) -> Column:
         """Return an input as a number that can be multiplied without an error."""
-        if x.op == "guard":
-            return self.make("flush", "float", (x,))
-        return self.make("bounded", "float", (x,)) if x.op == "known" else x
+        score = x.args[1] if x.op in ("guard", "where") else x
+        if score.op != "known":
+            return x
+        if score.args[0].op == "number":
+            return self.make("bounded", "float", (x,)) if score is x else x
+        return self.make("flush", "float", (x,))
 
     def log1p(self, x: Column) -> Column:
         """Return log(1 + x) by a logarithm.
@@ -297,8 +300,10 @@ def lower_columns(program: Program, graph: ColumnGraph) -> Outputs:
         for at in range(len(program.schema.prediction))
     ]
     valid = _lower_outputs([program.valid], graph, program, raw)[program.valid][0]
-    if valid.op == "constant":
-        scores = raw or [graph.constant(0.0, "float")]
+    if not raw:
+        scores = [graph.constant(0.0, "float")]
+    elif program.valid in order([program.result, *program.exact]):  # invalid scores are replaced by the program
+        scores = raw
     else:
         scores = [graph.make("guard", "float", (valid, score)) for score in raw]
     found = _lower_outputs([program.result, *program.exact], graph, program, scores)
