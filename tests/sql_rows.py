@@ -89,9 +89,9 @@ def expected(model, columns):
     invalid = np.isnan(scores[:, 0])
     given = {name: np.where(invalid, share, columns[name]) for name in model.schema.prediction}
     table = read_like(columns | given, model.schema)
+    count, first = len(scores), int(hasattr(program, "unseen_code"))  # whether codes begin with that of missing values
     numbers = [table.columns[name] for name in program.numbers]
-    codes = [table.columns[name].astype(np.int64) for name in program.categories]
-    count = len(scores)
+    codes = [table.columns[name].astype(np.int64) + first for name in program.categories]
     with np.errstate(all="ignore"):
         values = program.evaluate(
             np.column_stack(list(given.values())),

@@ -29,7 +29,7 @@ from trueup.exports.columns import LARGEST_NUMBER, SMALLEST_SCORE, Column, Colum
 from trueup.exports.dialects import DIALECTS, Dialect, chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray
     from trueup.exports.program import Program
@@ -469,11 +469,13 @@ class _Writer:
             feature = next(own for own in schema.features if own.name == self.program.numbers[at])
             name = f"t.{sql.identifier(feature.name)}"
             return sql.days(name) if feature.kind == "date" else sql.cast(name, sql.double)
+        feature = list(self.program.categories)[at]
+        name, unseen = sql.cast(f"t.{sql.identifier(feature)}", sql.text_type), _unseen_code(self.program, feature)
+        other = f"CASE WHEN {name} IS NULL THEN 0 ELSE {unseen} END" if unseen else "0"
         if self._is_joined(at):
-            return f"COALESCE({self.prefix}levels_{at}.c, 0)"
-        name = sql.cast(f"t.{sql.identifier(list(self.program.categories)[at])}", sql.text_type)
+            return f"COALESCE({self.prefix}levels_{at}.c, {other})"
         tests = " ".join(f"WHEN {sql.text(level)} THEN {code}" for level, code in self._known_levels(at))
-        return f"CASE {name} {tests} ELSE 0 END" if tests else "0"
+        return f"CASE {name} {tests} ELSE {other} END" if tests else other
 
     def _selects(self, most: int | None) -> list[_Select]:
         """Return the SELECT of each layer and of the results; layers longer than ``most`` are several."""
@@ -541,6 +543,12 @@ def _range(code: str, members: frozenset[int]) -> str:
     if low == 0:
         return f"{code} <= {high}"
     return f"{code} = {low}" if low == high else f"{code} BETWEEN {low} AND {high}"
+
+
+def _unseen_code(program: Program, feature: str) -> int:
+    """Return the code of unseen levels: 0, as missing, unless the program has one of their own."""
+    own: Callable[[str], int] | None = getattr(program, "unseen_code", None)
+    return 0 if own is None else own(feature)
 
 
 def _ordered(outputs: Sequence[Column]) -> list[Column]:
