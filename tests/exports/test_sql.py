@@ -7,9 +7,11 @@ import pytest
 
 import exported
 from sql_rows import ROW, assert_same, dated_model, hostile_model, rows
+from trueup.data.table import Feature, Schema
 from trueup.errors import ArgumentError
 from trueup.exports.dialects import DIALECTS
 from trueup.exports.lower import lower
+from trueup.exports.program import Expression, Program, constant, count
 from trueup.exports.sql import ROW_NUMBER, run_sql, write_sql, write_statements
 
 
@@ -38,6 +40,24 @@ def test_long_lists_of_cuts_are_divided():
     model = exported.MODELS["grouped_isotonic"]()
     for dialect in DIALECTS:
         assert max(map(len, write_statements(lower(model), dialect=dialect, limit=8_000))) <= 8_000
+
+
+@pytest.mark.parametrize("closed", ["left", "right"])
+def test_blocks_of_cuts_count_as_one_list(closed):
+    cuts = np.array([-np.inf, *np.linspace(-1, 1, 101), np.inf])
+    schema = Schema("regression", None, ("p",), None, (Feature("x", "numeric"),))
+    counted = count(Expression("numbers", "float", 1), [cuts], closed)
+    score = Expression("scores", "float", 1)
+    program = Program(schema, score, constant(np.array([True])), (counted,), (np.zeros(0),), {"x": cuts})
+    x = np.concatenate([cuts, np.nextafter(cuts, 3), np.nextafter(cuts, -3), [np.nan, 1e300]])
+    scores = np.zeros(len(x))
+    expected = program.evaluate(scores[:, None], x[:, None], np.zeros((len(x), 0), np.int64))[counted]
+    found = [
+        run_sql(write_sql(program, keep=[ROW], checks=True, limit=limit), {"p": scores, "x": x}, "scores")
+        for limit in (8_000, 200_000)
+    ]
+    np.testing.assert_array_equal(found[0][:, 1:], expected)
+    np.testing.assert_array_equal(found[1][:, 1:], expected)
 
 
 def test_levels_and_names_are_inert():

@@ -28,7 +28,7 @@ EXPONENTS, SMALLEST_SCORE, LARGEST_NUMBER = (-700.0, 700.0), 1e-300, 1e100
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class ScalarColumn:
     """One operation on other columns.
 
     The operations besides those of `ELEMENTWISE` are "constant"; "score", "number" and "code", the inputs by position;
@@ -39,7 +39,7 @@ class Column:
 
     op: str
     type: ValueType
-    args: tuple[Column, ...] = ()
+    args: tuple[ScalarColumn, ...] = ()
     data: Any = None
 
 
@@ -59,9 +59,9 @@ class TreePart:
 class Outputs:
     """The columns that a program computes."""
 
-    valid: Column
-    results: tuple[Column, ...]
-    exact: tuple[Column, ...]
+    valid: ScalarColumn
+    results: tuple[ScalarColumn, ...]
+    exact: tuple[ScalarColumn, ...]
 
 
 class ColumnGraph:
@@ -73,24 +73,26 @@ class ColumnGraph:
 
     def __init__(self, *, first: int, raises: bool, largest: int) -> None:
         self.first, self.raises, self.largest = first, raises, largest
-        self.columns: dict[Hashable, Column] = {}
-        self.bits: dict[int, dict[tuple[int, frozenset[int]], tuple[Column, int]]] = {}  # by the identity of trees
+        self.columns: dict[Hashable, ScalarColumn] = {}
+        self.bits: dict[int, dict[tuple[int, frozenset[int]], tuple[ScalarColumn, int]]] = {}  # by the identity of trees
 
-    def make(self, op: str, kind: ValueType, args: Sequence[Column] = (), data: Any = None, key: Hashable = None) -> Column:
+    def make(
+        self, op: str, kind: ValueType, args: Sequence[ScalarColumn] = (), data: Any = None, key: Hashable = None
+    ) -> ScalarColumn:
         """Return the column of an operation; equal operations on the same columns are the same column."""
         identity = (op, tuple(map(id, args)), data if key is None else key)
-        return self.columns.setdefault(identity, Column(op, kind, tuple(args), data))
+        return self.columns.setdefault(identity, ScalarColumn(op, kind, tuple(args), data))
 
-    def constant(self, value: Any, kind: ValueType) -> Column:
+    def constant(self, value: Any, kind: ValueType) -> ScalarColumn:
         """Return a constant column."""
         cast: Callable[[Any], Any] = {"float": float, "int": int, "bool": bool}[kind]
         return self.make("constant", kind, (), cast(value), (kind, repr(cast(value))))
 
-    def integer(self, value: int) -> Column:
+    def integer(self, value: int) -> ScalarColumn:
         """Return a constant integer."""
         return self.constant(value, "int")
 
-    def apply(self, op: str, *args: Column) -> Column:
+    def apply(self, op: str, *args: ScalarColumn) -> ScalarColumn:
         """Return an elementwise operation."""
         kind: ValueType = args[0].type if op in ARITHMETIC or op in ("log", "log1p", "exp") else "bool"
         if all(arg.op == "constant" for arg in args):
@@ -113,7 +115,7 @@ class ColumnGraph:
             args = (self.apply("minimum", self.apply("maximum", args[0], low), high),)
         return self.make(op, kind, args)
 
-    def _moderate(self, x: Column) -> Column:
+    def _moderate(self, x: ScalarColumn) -> ScalarColumn:
         """Return an input as a number that can be multiplied without an error."""
         score = x.args[1] if x.op in ("guard", "where") else x
         if score.op != "known":
@@ -122,7 +124,7 @@ class ColumnGraph:
             return self.make("bounded", "float", (x,)) if score is x else x
         return self.make("flush", "float", (x,))
 
-    def log1p(self, x: Column) -> Column:
+    def log1p(self, x: ScalarColumn) -> ScalarColumn:
         """Return log(1 + x) by a logarithm.
 
         Of -p it is log(1 - p): exact to 1e-16 where p is small, which is the precision of logits of scores. Others correct
@@ -136,14 +138,14 @@ class ColumnGraph:
         correct = self.apply("divide", self.apply("multiply", self.apply("log", moved), x), rounded)
         return self.where(self.apply("equal", moved, one), lambda: x, lambda: correct)
 
-    def where(self, condition: Column, x: Callable[[], Column], y: Callable[[], Column]) -> Column:
+    def where(self, condition: ScalarColumn, x: Callable[[], ScalarColumn], y: Callable[[], ScalarColumn]) -> ScalarColumn:
         """Return a choice by a condition; a constant one makes the other branch vanish."""
         if condition.op == "constant":
             return (x if condition.data else y)()
         first, second = x(), y()
         return first if first is second else self.make("where", first.type, (condition, first, second))
 
-    def plus(self, x: Column, shift: int) -> Column:
+    def plus(self, x: ScalarColumn, shift: int) -> ScalarColumn:
         """Return an integer column plus a constant, which is added to a table where that is possible."""
         if shift == 0:
             return x
@@ -154,7 +156,7 @@ class ColumnGraph:
             return self.make("add", "int", (self.plus(x.args[0], shift), x.args[1]))
         return self.apply("add", x, self.integer(shift))
 
-    def gather(self, table: AnyArray, index: Column) -> Column:
+    def gather(self, table: AnyArray, index: ScalarColumn) -> ScalarColumn:
         """Return entries of a table."""
         kind: ValueType = "float" if table.dtype.kind == "f" else "int"
         if index.op == "constant":
@@ -167,10 +169,10 @@ class ColumnGraph:
             return self.make("steps", kind, (index,), data, (kind, repr(data)))
         return self.make("gather", kind, (self.plus(index, self.first),), table, _key(table))
 
-    def choose(self, x: Column, lasts: Sequence[Any], leaf: Callable[[int], Column]) -> Column:
+    def choose(self, x: ScalarColumn, lasts: Sequence[Any], leaf: Callable[[int], ScalarColumn]) -> ScalarColumn:
         """Return the leaf of the first number that x is at most, by bisection; the last leaf for all other x."""
 
-        def between(low: int, high: int) -> Column:
+        def between(low: int, high: int) -> ScalarColumn:
             if high - low == 1:
                 return leaf(low)
             middle = (low + high) // 2
@@ -179,23 +181,23 @@ class ColumnGraph:
 
         return between(0, len(lasts))
 
-    def index_of(self, x: Column, values: Sequence[int]) -> Column:
+    def index_of(self, x: ScalarColumn, values: Sequence[int]) -> ScalarColumn:
         """Return 1 + the position of x among values, or 0."""
 
-        def leaf(place: int) -> Column:
+        def leaf(place: int) -> ScalarColumn:
             found = self.apply("equal", x, self.integer(values[place]))
             return self.where(found, lambda: self.integer(place + 1), lambda: self.integer(0))
 
         return self.choose(x, values, leaf)
 
-    def count(self, x: Column, cuts: FloatArray, closed: str, *, missing: bool = True) -> Column:
+    def count(self, x: ScalarColumn, cuts: FloatArray, closed: str, *, missing: bool = True) -> ScalarColumn:
         """Return how many cuts are below x (or at most x); without ``missing``, x is no missing number."""
         if len(cuts) <= self.largest:
             return self.make("count", "int", (x,), (cuts, closed, missing), (_key(cuts), closed, missing))
         blocks = np.array_split(cuts, -(-len(cuts) // self.largest))
         starts = np.cumsum([0, *map(len, blocks)])
 
-        def within(block: int) -> Column:
+        def within(block: int) -> ScalarColumn:
             return self.apply("add", self.count(x, blocks[block], closed, missing=False), self.integer(int(starts[block])))
 
         lasts = [float(block[-1]) for block in blocks]
@@ -205,11 +207,11 @@ class ColumnGraph:
         beyond = self.integer(len(cuts) + 1)
         return self.where(self.apply("isnan", x), lambda: beyond, lambda: found) if missing else found
 
-    def tree(self, trees: CodeTrees, root: int, codes: Sequence[Column]) -> Column:
+    def tree(self, trees: CodeTrees, root: int, codes: Sequence[ScalarColumn]) -> ScalarColumn:
         """Return the leaf value of one tree; a large tree has parts in other columns."""
         if root < 0:
             return self.constant(trees.value[~root], "float")
-        parts: dict[int, Column] = {}
+        parts: dict[int, ScalarColumn] = {}
         sizes: dict[int, tuple[int, int, frozenset[int]]] = {}  # nodes, depth, and the other parts below each node
         stack = [(root, False)]
         while stack:
@@ -234,9 +236,11 @@ class ColumnGraph:
             )
         return self._part(trees, root, codes, {at: parts[at] for at in sizes[root][2]})
 
-    def _part(self, trees: CodeTrees, root: int, codes: Sequence[Column], parts: dict[int, Column]) -> Column:
+    def _part(
+        self, trees: CodeTrees, root: int, codes: Sequence[ScalarColumn], parts: dict[int, ScalarColumn]
+    ) -> ScalarColumn:
         """Return the column of a tree, or of the part of one below a node."""
-        places: dict[Column, int] = {}
+        places: dict[ScalarColumn, int] = {}
         used: dict[int, int] = {}
         bits: dict[int, tuple[int, int]] = {}
         known, nodes, stack = self._bits(trees, codes), 0, [root]
@@ -254,14 +258,16 @@ class ColumnGraph:
         others = {node: places.setdefault(column, len(places)) for node, column in parts.items()}
         return self.make("tree", "float", list(places), TreePart(trees, root, used, others, bits, nodes), (id(trees), root))
 
-    def _bits(self, trees: CodeTrees, codes: Sequence[Column]) -> dict[tuple[int, frozenset[int]], tuple[Column, int]]:
+    def _bits(
+        self, trees: CodeTrees, codes: Sequence[ScalarColumn]
+    ) -> dict[tuple[int, frozenset[int]], tuple[ScalarColumn, int]]:
         """Return the sets of codes that are no range: a column of integers by the code, and the bit of each set in it."""
         if id(trees) not in self.bits:
             sets: dict[int, dict[frozenset[int], None]] = {}
             for at, members in zip(trees.column.tolist(), trees.members, strict=True):
                 if members and max(members) - min(members) >= len(members):
                     sets.setdefault(at, {})[members] = None
-            found: dict[tuple[int, frozenset[int]], tuple[Column, int]] = {}
+            found: dict[tuple[int, frozenset[int]], tuple[ScalarColumn, int]] = {}
             for at, own in sets.items():
                 highest = _highest(codes[at])
                 rows = 1 + max(highest or 0, 1 + max(max(members) for members in own))
@@ -282,7 +288,7 @@ def _blocks(values: Sequence[_T], most: int) -> list[Sequence[_T]]:
     return [values[at : at + most] for at in range(0, len(values), most)]
 
 
-def _highest(column: Column) -> int | None:
+def _highest(column: ScalarColumn) -> int | None:
     """Return a number that no value of an integer column exceeds, if it is known."""
     if column.op == "gather":
         return int(column.data.max())
@@ -313,23 +319,23 @@ def lower_columns(program: Program, graph: ColumnGraph) -> Outputs:
 
 
 def _lower_outputs(
-    outputs: Sequence[Expression], graph: ColumnGraph, program: Program, scores: Sequence[Column]
-) -> dict[Expression, list[Column]]:
+    outputs: Sequence[Expression], graph: ColumnGraph, program: Program, scores: Sequence[ScalarColumn]
+) -> dict[Expression, list[ScalarColumn]]:
     """Return the columns of all expressions behind the outputs."""
     numbers = [graph.make("known", "float", (graph.make("number", "float", (), at),)) for at in range(len(program.numbers))]
     codes = [graph.make("code", "int", (), at) for at in range(len(program.categories))]
     inputs = {"scores": list(scores), "numbers": numbers, "codes": codes}
-    found: dict[Expression, list[Column]] = {}
+    found: dict[Expression, list[ScalarColumn]] = {}
     for item in order(outputs):
         found[item] = inputs[item.op] if item.op in inputs else _lower_one(item, [found[arg] for arg in item.args], graph)
     return found
 
 
-def _lower_one(item: Expression, args: list[list[Column]], graph: ColumnGraph) -> list[Column]:  # noqa: C901
+def _lower_one(item: Expression, args: list[list[ScalarColumn]], graph: ColumnGraph) -> list[ScalarColumn]:  # noqa: C901
     """Return the columns of one expression from those of its operands."""
     data, width = item.data, item.width
 
-    def each(at: int) -> list[Column]:
+    def each(at: int) -> list[ScalarColumn]:
         return [arg[at if len(arg) > 1 else 0] for arg in args]
 
     if item.op in ELEMENTWISE:

@@ -25,7 +25,7 @@ import numpy as np
 from trueup._validate import MAX_INTEGER, check_choice, check_integer
 from trueup.data import sql as duck
 from trueup.errors import ArgumentError
-from trueup.exports.columns import LARGEST_NUMBER, SMALLEST_SCORE, Column, ColumnGraph, TreePart, lower_columns
+from trueup.exports.columns import LARGEST_NUMBER, SMALLEST_SCORE, ColumnGraph, ScalarColumn, TreePart, lower_columns
 from trueup.exports.dialects import DIALECTS, Dialect, chunks
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ class _Array(NamedTuple):
 class _Layer(NamedTuple):
     """Columns that a layer adds, and those of earlier layers that it passes on."""
 
-    added: list[Column]
-    passed: list[Column]
+    added: list[ScalarColumn]
+    passed: list[ScalarColumn]
 
 
 class _Writer:
@@ -198,7 +198,7 @@ class _Writer:
         if outputs.valid.op != "constant":
             finals = [graph.make("guard", column.type, (outputs.valid, column)) for column in finals]
         self.finals = list(zip(finals, map(dialect.identifier, names[len(kept) :]), strict=True))
-        self.names: dict[Column, str] = {}
+        self.names: dict[ScalarColumn, str] = {}
         self.arrays: dict[Any, _Array] = {}  # outside the text, by their content
         self.used_arrays: set[Any] = set()  # by the column that is being written
         numbers = {
@@ -211,21 +211,21 @@ class _Writer:
         self.bounds = {name: dialect.number(value) for name, value in numbers.items()}
         self.level_types = {"k": dialect.text_type, "c": dialect.bigint}
         self.longest_literal = dialect.longest_literal
-        self.inputs: list[Column] = []
+        self.inputs: list[ScalarColumn] = []
         self.layers = self._arrange(finals)
 
     # The arrangement of columns in layers
 
-    def _arrange(self, finals: Sequence[Column]) -> list[_Layer]:
+    def _arrange(self, finals: Sequence[ScalarColumn]) -> list[_Layer]:
         """Choose the columns of layers, and the layer of each."""
         ordered = _ordered(finals)
         self._choose_names(ordered)
-        level: dict[Column, int] = {}  # the number of the layer from which a column can be used
+        level: dict[ScalarColumn, int] = {}  # the number of the layer from which a column can be used
         for column in ordered:
             steps = [level[arg] + (arg in self.names) for arg in column.args]
             level[column] = 0 if column.op in INPUTS else max([1, *steps])
         self.inputs = [column for column in ordered if column.op in INPUTS]
-        last: dict[Column, int] = {}
+        last: dict[ScalarColumn, int] = {}
         end = 1 + max((level[column] for column in self.names), default=0)
         for column, needed in self._atoms(ordered, finals).items():
             for atom in needed:
@@ -241,14 +241,14 @@ class _Writer:
             layers.append(_Layer(new, old))
         return layers
 
-    def _choose_names(self, ordered: Sequence[Column]) -> None:
+    def _choose_names(self, ordered: Sequence[ScalarColumn]) -> None:
         """Name the inputs, columns that are used more than once, and parts of expressions that are too long or too deep."""
-        uses: Counter[Column] = Counter()
+        uses: Counter[ScalarColumn] = Counter()
         for column in ordered:
             for arg in column.args:
                 uses[arg] += 2 if column.op in REPEATING else 1
-        size: dict[Column, int] = {}
-        depth: dict[Column, int] = {}
+        size: dict[ScalarColumn, int] = {}
+        depth: dict[ScalarColumn, int] = {}
         for column in ordered:
             if column.op in INPUTS or (uses[column] > 1 and column.op != "constant"):
                 self._name(column)
@@ -267,13 +267,15 @@ class _Writer:
             size[column] = own + sum(size[arg] for arg in inline)
             depth[column] = 1 + max((depth[arg] for arg in inline), default=0)
 
-    def _atoms(self, ordered: Sequence[Column], finals: Sequence[Column]) -> dict[Column, list[Column]]:
+    def _atoms(
+        self, ordered: Sequence[ScalarColumn], finals: Sequence[ScalarColumn]
+    ) -> dict[ScalarColumn, list[ScalarColumn]]:
         """Return the named columns that the text of each named or final column has."""
-        found: dict[Column, list[Column]] = {}
+        found: dict[ScalarColumn, list[ScalarColumn]] = {}
         for column in ordered:
             if column not in self.names and column not in finals:
                 continue
-            stack, atoms = list(column.args), dict[Column, None]()
+            stack, atoms = list(column.args), dict[ScalarColumn, None]()
             while stack:
                 arg = stack.pop()
                 if arg in self.names:
@@ -283,16 +285,16 @@ class _Writer:
             found[column] = list(atoms)
         return found
 
-    def _name(self, column: Column) -> None:
+    def _name(self, column: ScalarColumn) -> None:
         self.names.setdefault(column, f"v{len(self.names)}")
 
     # The text of columns
 
-    def text(self, column: Column) -> str:
+    def text(self, column: ScalarColumn) -> str:
         """Return the name of a column of an earlier layer, or its expression."""
         return self.names[column] if column in self.names else self.expression(column)
 
-    def expression(self, column: Column) -> str:
+    def expression(self, column: ScalarColumn) -> str:
         """Return the SQL of a column, in parentheses where an operation beside it could tear it apart."""
         args, sql = column.args, self.dialect
         match column.op:
@@ -327,7 +329,7 @@ class _Writer:
             return "TRUE" if value else "FALSE"
         return self.dialect.number(value) if kind == "float" else self.dialect.integer(value)
 
-    def _count(self, column: Column) -> str:
+    def _count(self, column: ScalarColumn) -> str:
         """Return the number of cuts below x: by a function of the dialect, or comparisons by bisection."""
         cuts, closed, missing = column.data
         x, most = self.text(column.args[0]), len(cuts) + 1 if missing else len(cuts)
@@ -347,7 +349,7 @@ class _Writer:
         found = between(0, len(cuts))
         return f"CASE WHEN {x} IS NULL THEN {most} ELSE {found} END" if missing else found
 
-    def _tree(self, part: TreePart, node: int, args: Sequence[Column]) -> str:
+    def _tree(self, part: TreePart, node: int, args: Sequence[ScalarColumn]) -> str:
         """Return nested choices for the nodes of a tree."""
         trees = part.trees
         if node < 0:
@@ -460,7 +462,7 @@ class _Writer:
     def _is_joined(self, at: int) -> bool:
         return len(self._known_levels(at)) > LEVELS_IN_CASE
 
-    def _input(self, column: Column) -> str:
+    def _input(self, column: ScalarColumn) -> str:
         """Return the SQL of an input, read from the table."""
         sql, schema, at = self.dialect, self.program.schema, column.data
         if column.op == "score":
@@ -510,7 +512,7 @@ class _Writer:
         add([*named, *(own.text for own in last)], selects[-1].name, last, fence="")
         return selects
 
-    def _item(self, column: Column, name: str) -> _Item:
+    def _item(self, column: ScalarColumn, name: str) -> _Item:
         """Return a column of a SELECT."""
         self.used_arrays = set()
         written = (
@@ -551,9 +553,9 @@ def _unseen_code(program: Program, feature: str) -> int:
     return 0 if own is None else own(feature)
 
 
-def _ordered(outputs: Sequence[Column]) -> list[Column]:
+def _ordered(outputs: Sequence[ScalarColumn]) -> list[ScalarColumn]:
     """Return all columns behind the outputs, operands first."""
-    found: dict[Column, None] = {}
+    found: dict[ScalarColumn, None] = {}
     stack = [(output, False) for output in reversed(outputs)]
     while stack:
         column, seen = stack.pop()
@@ -565,7 +567,7 @@ def _ordered(outputs: Sequence[Column]) -> list[Column]:
     return list(found)
 
 
-def _own_size(column: Column) -> int:
+def _own_size(column: ScalarColumn) -> int:
     """Return about how many characters an operation adds to those of its operands."""
     if column.op == "count":
         return CHARACTERS_OF_NODE * len(column.data[0]) + 40
