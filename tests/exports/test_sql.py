@@ -92,6 +92,17 @@ def test_numbers_of_other_types_are_cast():
     assert_same(run(model, columns), model, floats)
 
 
+def test_null_scores_and_numbers_are_missing():
+    model = exported.MODELS["mcgrad_default"]()
+    columns = rows(lower(model))
+    nulls = {name: np.ma.masked_invalid(column) if column.dtype.kind == "f" else column for name, column in columns.items()}
+    known = {
+        name: np.where(np.isinf(column), np.nan, column) if column.dtype.kind == "f" else column
+        for name, column in columns.items()
+    }
+    assert_same(run(model, nulls), model, known)
+
+
 def test_columns_of_the_model_are_kept_by_default():
     text = write_sql(lower(exported.MODELS["mcgrad_tables"]()))
     assert re.findall(r'AS ("\w+")', text.rpartition("SELECT")[2]) == [
