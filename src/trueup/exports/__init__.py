@@ -98,7 +98,7 @@ def export(
     if target == "onnx":
         artifact = _onnx(program, verify=verify)
     elif target == "sql":
-        artifact = _sql(program, dialect, table, tuple(keep), verify=verify)
+        artifact = _sql(program, dialect, table, keep, verify=verify)
     else:
         artifact = _c(program, prefix, verify=verify)
     certificate = None
@@ -142,11 +142,13 @@ def _onnx(program: Program, *, verify: bool) -> _Artifact:
 def _sql(program: Program, dialect: str, table: str, keep: Sequence[str], *, verify: bool) -> _Artifact:
     from trueup.exports import sql
 
-    content = sql.write_sql(program, dialect=dialect, table=table, keep=keep).encode("utf-8", "surrogatepass")
+    text = sql.write_sql(program, dialect=dialect, table=table, keep=tuple(keep) or None)
+    content = text.encode("utf-8", "surrogatepass")
     if not verify:
         return _Artifact(content, "", ())
-    plain, checked = (sql.write_sql(program, table="rows", checks=own) for own in (False, True))
-    runners = tuple(partial(sql.run_sql, own, table="rows") for own in (plain, checked))
+    number = [sql.ROW_NUMBER]
+    checked = [sql.write_sql(program, table=table, keep=number, checks=own) for own in (False, True)]
+    runners = tuple(partial(sql.run_sql, own, table=table) for own in checked)
     notes = () if dialect == "duckdb" else (DIALECT_NOTE.format(dialect),)
     return _Artifact(content, f"duckdb {sql.engine_version()}", runners, notes)
 

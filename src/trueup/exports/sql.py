@@ -18,6 +18,7 @@ SELECT. Expressions of the layers are cut into columns so short that each statem
 from __future__ import annotations
 
 from collections import Counter
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from trueup.exports.columns import LARGEST_NUMBER, SMALLEST_SCORE, ColumnGraph, 
 from trueup.exports.dialects import DIALECTS, Dialect, chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray
     from trueup.exports.program import Program
@@ -138,6 +139,11 @@ def run_sql(text: str, columns: Mapping[str, AnyArray], table: str) -> FloatArra
         found = con.execute(last).fetchnumpy()
     order = np.argsort(np.asarray(found.pop(ROW_NUMBER)))
     return np.column_stack([np.ma.filled(np.ma.asarray(column, np.float64), np.nan)[order] for column in found.values()])
+
+
+def engine_version() -> str:
+    """Return the version of DuckDB."""
+    return version("duckdb")
 
 
 class _Relation(NamedTuple):
@@ -472,7 +478,7 @@ class _Writer:
             name = f"t.{sql.identifier(feature.name)}"
             return sql.days(name) if feature.kind == "date" else sql.cast(name, sql.double)
         feature = list(self.program.categories)[at]
-        name, unseen = sql.cast(f"t.{sql.identifier(feature)}", sql.text_type), _unseen_code(self.program, feature)
+        name, unseen = sql.cast(f"t.{sql.identifier(feature)}", sql.text_type), self.program.unseen_code(feature)
         other = f"CASE WHEN {name} IS NULL THEN 0 ELSE {unseen} END" if unseen else "0"
         if self._is_joined(at):
             return f"COALESCE({self.prefix}levels_{at}.c, {other})"
@@ -545,12 +551,6 @@ def _range(code: str, members: frozenset[int]) -> str:
     if low == 0:
         return f"{code} <= {high}"
     return f"{code} = {low}" if low == high else f"{code} BETWEEN {low} AND {high}"
-
-
-def _unseen_code(program: Program, feature: str) -> int:
-    """Return the code of unseen levels: 0, as missing, unless the program has one of their own."""
-    own: Callable[[str], int] | None = getattr(program, "unseen_code", None)
-    return 0 if own is None else own(feature)
 
 
 def _ordered(outputs: Sequence[ScalarColumn]) -> list[ScalarColumn]:
