@@ -161,7 +161,7 @@ def write_c(program: Program, *, prefix: str = "trueup") -> str:
         raise ArgumentError(
             f"prefix must be a C identifier; got {prefix!r}", hint="use letters, digits and underscores", parameter="prefix"
         )
-    return _Writer(program, prefix).text()
+    return _HeaderWriter(program, prefix).text()
 
 
 def find_compiler() -> str | None:
@@ -260,7 +260,7 @@ def field_names(program: Program) -> dict[str, str]:
     return names
 
 
-class _Writer:
+class _HeaderWriter:
     """Writes the header of one program."""
 
     def __init__(self, program: Program, prefix: str) -> None:

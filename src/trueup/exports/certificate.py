@@ -98,7 +98,7 @@ def certify(
         expected = model.predict(columns, on_error="nan").reshape(rows, width)
     given = {name: days_of(column) if column.dtype.kind == "M" else column for name, column in columns.items()}
     exact = exact_values(program, given)
-    valid = ~np.isnan(expected).any(axis=1)[:, None]
+    valid: BoolArray = np.asarray(~np.isnan(expected).any(axis=1, keepdims=True))
     largest = 0.0
     for runner in runners:
         found = runner(columns)

@@ -80,7 +80,7 @@ def write_onnx(program: Program, *, checks: bool = False) -> bytes:
     >>> bool(abs(run_onnx(data, loans)[:, 0] - model.predict(loans)).max() <= 4e-16)
     True
     """
-    return _Writer(program).model(checks=checks)
+    return _GraphWriter(program).model(checks=checks)
 
 
 def run_onnx(data: bytes, columns: Mapping[str, Any]) -> FloatArray:
@@ -111,7 +111,7 @@ def _as_input(values: Any, entry: Mapping[str, Any]) -> AnyArray:
     return np.array([missing if value is None or value != value else value for value in values], object)
 
 
-class _Writer:
+class _GraphWriter:
     """The graph of one program."""
 
     def __init__(self, program: Program) -> None:

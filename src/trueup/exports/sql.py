@@ -117,7 +117,7 @@ def write_statements(
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ArgumentError(f"two columns of the result would be called {twice[0]!r}", parameter="keep")
-    writer = _Writer(program, DIALECTS[dialect], table, kept, names, limit)
+    writer = _StatementWriter(program, DIALECTS[dialect], table, kept, names, limit)
     whole = writer.statement()
     return [whole] if len(whole) <= limit else writer.script()
 
@@ -184,7 +184,7 @@ class _Layer(NamedTuple):
     passed: list[ScalarColumn]
 
 
-class _Writer:
+class _StatementWriter:
     """The columns of a program, arranged in layers, as text of one dialect."""
 
     def __init__(
