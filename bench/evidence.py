@@ -10,6 +10,7 @@ from typing import Any
 
 from common import QUICK
 from evidence_decide import deciding
+from evidence_exports import exporting
 from evidence_fixing import classes, fixing, fixing_speed, no_harm, prior
 from evidence_materiality import materiality
 from evidence_papers import crime_curves, discretising, lore_gaps
@@ -662,7 +663,7 @@ def local() -> list[str]:
 SECTIONS = (
     false_alarms, power, validity, real_outcomes, clusters, materiality, speed, bounds, measures,
     fixing, fixing_speed, no_harm, small_data, classes, prior, level_sets, depth_two, discretising,
-    isotonic, local, cifar, crime, crime_curves, deciding, scaling,
+    isotonic, local, cifar, crime, crime_curves, deciding, scaling, exporting,
 )  # fmt: skip
 
 

@@ -38,6 +38,8 @@ HOMES = {
     "py4j": {"cluster"},
     "dask": {"cluster"},
     "distributed": {"cluster"},
+    "onnx": {"exports/onnx.py"},
+    "onnxruntime": {"exports/onnx.py"},
 }
 
 

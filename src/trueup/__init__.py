@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.stopping import CrossValidation, Holdout, Validation
     from trueup.calibrators.wrapper import CalibratedClassifier, CalibratedRegressor
     from trueup.data.scan import scan
+    from trueup.exports import export
     from trueup.modelfile import load, save
     from trueup.reports.page import report
 
@@ -65,6 +66,7 @@ __all__ = [
     "Validation",
     "audit",
     "decisions",
+    "export",
     "figures",
     "load",
     "load_mcgrad",
@@ -101,6 +103,7 @@ _MODULES = {
     "calibrators.stopping": ("CrossValidation", "Holdout", "Validation"),
     "calibrators.wrapper": ("CalibratedClassifier", "CalibratedRegressor"),
     "data.scan": ("scan",),
+    "exports": ("export",),
     "modelfile": ("load", "save"),
     "reports.page": ("report",),
 }

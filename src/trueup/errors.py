@@ -18,6 +18,7 @@ __all__ = [
     "ColumnError",
     "DataError",
     "DroppedColumnWarning",
+    "ExportError",
     "FileError",
     "HardPredictionWarning",
     "IdentifierWarning",
@@ -109,6 +110,10 @@ class DataError(TrueupError):
 
 class FileError(TrueupError):
     """A file or query could not be read or written."""
+
+
+class ExportError(TrueupError):
+    """An export does not compute what its model computes; it was not written."""
 
 
 class NotFittedError(TrueupError, AttributeError):

@@ -26,6 +26,7 @@ METHODS = {
     "logistic": "Logistic", "lore": "LoRe", PRIOR: "PriorCorrection",
 }  # fmt: skip
 MODEL_SUFFIX = ".trueup"
+TARGETS, DIALECTS = ("onnx", "sql", "c"), ("duckdb", "postgres", "bigquery", "spark")  # of exports
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 PROFILE_NAMES = ("general", "credit", "ads", "health")  # built in; a file defines another
 LIST: dict[str, Any] = {"action": "append"}
@@ -186,6 +187,12 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "keep held-out outcomes and scores in the model, for decide --labelled MODEL; such a file holds data", **SWITCH
     ),
     "--as": option("the name of the new column", "NAME", dest="name", **LIST),
+    "--to": option("onnx, sql or c; by default by the extension of OUT: .onnx, .sql or .h", choices=TARGETS),
+    "--dialect": option(f"of SQL: {', '.join(DIALECTS[:-1])} or {DIALECTS[-1]}", choices=DIALECTS, default="duckdb"),
+    "--table": option("the table that the SQL statement scores", "NAME", default="scores"),
+    "--keep": option("columns that the SQL statement returns beside the scores", "A,B", **LIST),
+    "--prefix": option("what functions and types of the C header begin with", "NAME", default="trueup"),
+    "--no-verify": option("do not compare the export with the model", dest="verify", action="store_false"),
     "--only": option("write only the corrected score", **SWITCH),
     "--profile": option(
         f"vocabulary, tables and defaults of a domain: {', '.join(PROFILE_NAMES[:-1])} or {PROFILE_NAMES[-1]} "
@@ -233,6 +240,7 @@ Audit the calibration of any model's scores on every segment, and correct them.
   trueup fit scores.parquet --outcome y --prediction p --features country,device -o model.trueup
   trueup predict model.trueup new.parquet -o scored.parquet
   trueup explain model.trueup
+  trueup export model.trueup -o model.sql
   trueup decide new.parquet --prediction p --cost-fn 500 --cost-fp 20
 """
 
@@ -395,6 +403,28 @@ examples:
             MODEL, "--row", "--details",
             Use("--top", "with --row, of contributions (default 5)", changes={"default": None}), "--json", *COMMON,
         )},
+    ),
+    "export": Verb(
+        "write a model as an ONNX graph, an SQL statement or a C header",
+        "trueup export MODEL -o OUT [--to onnx|sql|c] [options]",
+        """\
+Write a correction for systems without trueup, and check that it computes the same scores: the export is run
+on rows at and one unit of the last place beside every cut of the model, on missing, unseen, extreme, invalid
+and random values. An export that is not exact is not written. The comparison is written to OUT.parity.json.
+""",
+        """\
+examples:
+  trueup export model.trueup -o model.onnx
+  trueup export model.trueup -o model.sql --table loans --keep id
+  trueup export model.trueup -o model.sql --table loans --dialect postgres
+  trueup export model.trueup -o model.h --prefix loans
+""",
+        {
+            "options": (
+                MODEL, Use("--output", "by its extension .onnx, .sql or .h", needed=True), "--to", "--dialect", "--table",
+                "--keep", "--prefix", "--no-verify", *COMMON,
+            ),
+        },
     ),
     "decide": Verb(
         "find the cheapest threshold, and estimate its cost",

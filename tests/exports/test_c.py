@@ -1,0 +1,87 @@
+"""C headers compile without warnings, are exact, and are inert whatever columns and levels are called."""
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import exported
+import trueup as tu
+from trueup.errors import ArgumentError
+from trueup.exports import c
+from trueup.exports.lower import lower
+
+pytestmark = pytest.mark.skipif(c.find_compiler() is None, reason="no C compiler is installed")
+MAIN = """
+#include <stdio.h>
+#include "model.h"
+int main(void) {
+  loans_row row;
+  row.p = 0.25; row.age = 60; row.income = NAN;
+  row.country = loans_country_code("BR"); row.device = loans_device_code(NULL);
+  printf("%.17g\\n", loans_predict(&row));
+  row.p = 2; row.country = 99; row.device = -7;
+  printf("%d\\n", isnan(loans_predict(&row)));
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("name", exported.MODELS)
+def test_every_kind_of_model_is_exported_exactly(name, tmp_path):
+    certificate = tu.export(exported.MODELS[name](), tmp_path / "model.h")
+    assert certificate.target == "c"
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "g++"])
+@pytest.mark.parametrize(
+    "flags", [["-O3", "-march=native"], ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"]]
+)
+def test_a_program_predicts_what_the_model_predicts(compiler, flags, tmp_path):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    model = exported.MODELS["mcgrad_trees"]()
+    tu.export(model, tmp_path / "model.h", prefix="loans")
+    source = tmp_path / ("main.cpp" if compiler == "g++" else "main.c")
+    source.write_text(MAIN)
+    standard = "-std=c++17" if compiler == "g++" else "-std=c99"
+    command = [compiler, standard, *flags, "-Wall", "-Wextra", "-Werror", "-o", tmp_path / "main", source, "-lm"]
+    compiled = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "cannot find" in compiled.stderr and "san" in compiled.stderr:
+        pytest.skip(f"{compiler} has no sanitizer runtime")
+    assert compiled.returncode == 0, compiled.stderr
+    printed = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout.split()
+    row = {"p": 0.25, "age": 60, "income": None, "country": "BR", "device": None}
+    assert float(printed[0]) == pytest.approx(model.predict_one(row), abs=4e-16)
+    assert printed[1] == "1"
+
+
+def test_fast_math_is_refused(tmp_path):
+    tu.export(exported.MODELS["platt"](), tmp_path / "model.h")
+    (tmp_path / "main.c").write_text('#include "model.h"\nint main(void) { return 0; }\n')
+    command = [c.find_compiler(), "-ffast-math", "-o", tmp_path / "main", tmp_path / "main.c", "-lm"]
+    assert "IEEE arithmetic" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+HOSTILE = ["*/ int x; /*", "double", "a b", "a_b", "1st", "", "ü", 'q"uote\\', "new\nline", "%s??/", "row", "if"]
+
+
+def test_hostile_names_and_levels_are_inert(tmp_path):
+    rng = np.random.default_rng(0)
+    levels = np.array(["a", "*/", '"', "\\", "\n", "??/", "%n", "\U0001f600", "7", "\u2028"], object)
+    data = {name: rng.choice(levels, 400) for name in HOSTILE[:6]} | {name: rng.random(400) for name in HOSTILE[6:]}
+    data["score"], y = rng.random(400), (data["double"] == '"').astype(float)
+    fix = tu.MCGrad("score", HOSTILE, depth=2, stopping=None, rounds=1, trees=20, min_hessian=0.1).fit(data, y)
+    assert fix.model_.map.changes
+    assert tu.export(fix, tmp_path / "model.h").largest_difference <= 4e-16
+    fields = c.field_names(lower(fix.model_))
+    assert len(set(fields.values())) == len(fields) == 13
+    assert fields["double"] == "double_"
+
+
+def test_without_a_compiler_the_check_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(ArgumentError, match="needs a C compiler"):
+        tu.export(exported.MODELS["platt"](), tmp_path / "model.h")
+    assert tu.export(exported.MODELS["platt"](), tmp_path / "model.h", verify=False) is None
