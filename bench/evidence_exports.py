@@ -23,9 +23,10 @@ def exporting() -> list[str]:
     return [
         "## Exports",
         "",
-        "`python bench/exports.py`: default MCGrad fits, exported and compared with the model on rows at and one unit of the "
-        "last place beside every cut, with missing, unseen, extreme, invalid and random values. Rows per second are those "
-        "of two cores that do nothing else, from processor time; in parentheses by the clock, on a machine with other work.",
+        "`python bench/exports.py`: default MCGrad fits, exported and compared with the model on rows at and one unit of "
+        "the last place beside every cut, with missing, unseen, extreme, invalid and random values. Rows per second are "
+        "those of two cores that do nothing else, from processor time; in parentheses by the clock, on a machine with "
+        "other work.",
         "",
         *table(heads, rows),
         "",
