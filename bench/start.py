@@ -2,8 +2,8 @@
 
     python bench/start.py [--repeat 5] [--only MCGrad]
 
-Each run is a process of its own, with an empty cache directory or with the one that an earlier process left: the best of several
-runs, in seconds and in CPU seconds (other work on the machine lengthens the former). The answers must be equal to the bit.
+Each run is a process of its own, with an empty cache directory or with one that `trueup warm` filled: the best of several
+runs, in seconds and in CPU seconds (other work on the machine lengthens the former). All answers must be equal to the bit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Compiled kernels on disk: one file per kernel and types of arguments, named by a hash of all that it depends on.
 
 ``NUMBA_CACHE_DIR`` names the directory; otherwise it is ``__pycache__`` beside the kernels and then, if that cannot be
-written to, the cache directory of the user. A directory that can be read only is read. A file is written under another name and
-then renamed, so that processes that start at the same time never read half of one. Files are pickles: they are read from
-these directories alone, which belong to the user or to the installation.
+written to, the cache directory of the user. A directory that can only be read is read. A file is written under another
+name and then renamed, so that processes that start at the same time never read half of one. Files are pickles: they are
+read from these directories alone, which belong to the user or to the installation.
 """
 
 from __future__ import annotations
@@ -44,6 +44,21 @@ def directories() -> list[Path]:
     if chosen:
         return [Path(chosen, "trueup")]
     return [Path(__file__).parent / "__pycache__", *_user_directory()]
+
+
+def writable_directory() -> Path | None:
+    """Return the directory that new kernels are written to; None if none can be written to."""
+    for directory in directories():
+        with contextlib.suppress(OSError):
+            directory.mkdir(parents=True, exist_ok=True)
+            if os.access(directory, os.W_OK):
+                return directory
+    return None
+
+
+def kernels_in(directory: Path) -> list[str]:
+    """Return the names of the files of compiled kernels in a directory."""
+    return sorted(path.name for path in directory.glob(f"*{SUFFIX}"))
 
 
 def _user_directory() -> Iterable[Path]:
@@ -98,12 +113,8 @@ class KernelCache:
 
     def lock_path(self) -> Path | None:
         """Return the file to lock while the kernel is compiled; None if its directory cannot be written to."""
-        for directory in directories():
-            with contextlib.suppress(OSError):
-                directory.mkdir(parents=True, exist_ok=True)
-                if os.access(directory, os.W_OK):
-                    return directory / f"{self.name}.lock"
-        return None
+        directory = writable_directory()
+        return None if directory is None else directory / f"{self.name}.lock"
 
     def file_name(self, signature: Any, codegen: Any) -> str:
         """Return the name of the file with the kernel for the types ``signature`` on this processor."""

@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import time
-from pathlib import Path
 from types import FunctionType
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
@@ -26,6 +25,7 @@ if sys.platform != "win32":
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -65,8 +65,7 @@ class Kernel:
         if names is None:
             names = _plain_modules[id(known)] = dict(known)
             names.update({name: value.plain for name, value in known.items() if isinstance(value, Kernel)})
-        plain = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-        return plain
+        return FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
 
     @functools.cached_property
     def _cache(self) -> KernelCache:
@@ -200,7 +199,7 @@ def answer(kernel: Callable[..., Any], steps: float, *arguments: Any) -> Any:
 @contextlib.contextmanager
 def compiling_at_once() -> Iterator[None]:
     """Compile every kernel that is called meanwhile, however little it has to do."""
-    global PLAIN_STEPS  # noqa: PLW0603  (the one switch of all kernels)
+    global PLAIN_STEPS
     before, PLAIN_STEPS = PLAIN_STEPS, -1
     try:
         yield

@@ -53,11 +53,10 @@ def _read(
     p: float,
 ) -> float:
     """Return curve ``curve`` of a form (LINE to STEPS) at score p; its knots, if any, are at[curve]:at[curve + 1]."""
-    low, high = at[curve], at[curve + 1]
-    if form == KNOTS:
-        return _from(x, value, low, high, lower_bound(x, low, high, p), p)
-    if form == STEPS:
-        return float(value[min(lower_bound(x, low, high, p), high - 1)])
+    if form >= KNOTS:
+        low, high = at[curve], at[curve + 1]
+        place = lower_bound(x, low, high, p)
+        return _from(x, value, low, high, place, p) if form == KNOTS else float(value[min(place, high - 1)])
     a, b, c = coefficient[curve, 0], coefficient[curve, 1], coefficient[curve, 2]
     if form == LINE:
         return float(a * p + c)
