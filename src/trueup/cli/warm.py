@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
     Step = tuple[str, Callable[[], Any]]
 
-ROWS = 600  # of simulated data
+ROWS = 6000  # of simulated data
 WARMED_ROWS = 3  # of a model
 SCORE_ONLY = ("isotonic", "platt", "temperature", "beta", "histogram")
 FEATURES = ["region", "age"]
+ERROR = 3.0  # of the odds of one region, and of the others, so that every method has something to correct
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -88,6 +89,9 @@ def _all_steps() -> Iterator[Step]:
     """Yield what compiles the kernels of audits, then of each method, then of decisions."""
     loans = {name: column for name, column in tu.simulate.lending(ROWS, seed=0).items() if name not in ("truth", "opened")}
     random = np.random.default_rng(0)
+    odds = loans["prediction"] / (1 - loans["prediction"])
+    odds = odds * np.where(loans["region"] == loans["region"][0], ERROR, 1 / ERROR)
+    loans["prediction"] = odds / (1 + odds)
     weight, customer = random.uniform(0.5, 2.0, ROWS), random.integers(0, ROWS // 3, ROWS)
     amount = loans["prediction"] + random.normal(size=ROWS)
     roles = {"outcome": "outcome", "prediction": "prediction"}
@@ -101,7 +105,9 @@ def _all_steps() -> Iterator[Step]:
     yield "compiling audits with weights", lambda: audit({**loans, "w": weight}, weight="w", tolerance=0.02)
     yield "compiling audits of clusters", lambda: audit({**loans, "customer": customer}, cluster="customer")
     yield "compiling audits of amounts", lambda: audit({**loans, "outcome": amount}, task="regression")
-    yield "compiling audits with draws", lambda: audit(loans, adjust="max", draws=20)
+    counts = {**loans, "outcome": random.poisson(loans["prediction"])}
+    yield "compiling audits of counts", lambda: audit(counts, task="regression", family="poisson")
+    yield "compiling audits with draws", lambda: audit(loans, adjust="max", draws=19)
     for name, method in METHODS.items():
         if name != PRIOR:
             yield f"compiling {name}", lambda name=name, method=method: _fit(getattr(tu, method), loans, name)
@@ -125,7 +131,7 @@ def _fit_classes(random: Any) -> None:
     scores = random.dirichlet(np.ones(3), ROWS)
     names = ["a", "b", "c"]
     data = {**dict(zip(names, scores.T, strict=True)), "age": random.normal(size=ROWS)}
-    outcome = np.array(names)[(random.random(ROWS)[:, None] > scores.cumsum(axis=1)).sum(axis=1)]
+    outcome = np.array(names)[np.where(random.random(ROWS) < 0.5, scores.argmax(axis=1), random.integers(0, 3, ROWS))]
     for estimator in (tu.MCGrad(names, ["age"]), tu.Temperature(names), tu.MatrixScaling(names)):
         fix = estimator.fit(data, outcome)
         fix.predict({name: column[:WARMED_ROWS] for name, column in data.items()})
