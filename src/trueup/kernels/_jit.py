@@ -188,12 +188,14 @@ def run(
     kernel: Callable[..., Any], steps: float, *arguments: Any, instead: Callable[..., Any] | None = None
 ) -> Any:  # fmt: skip
     """Call a kernel as `Kernel.run` does: a call of few steps does not compile it."""
-    return cast("Kernel", kernel).run(steps, *arguments, instead=instead)
+    known = cast("Kernel", kernel)
+    return known.dispatcher(*arguments) if known.compiled else known.run(steps, *arguments, instead=instead)
 
 
 def answer(kernel: Callable[..., Any], steps: float, *arguments: Any) -> Any:
     """Call a kernel that scores rows as `Kernel.answer` does: if they are few, nobody waits for the compiler."""
-    return cast("Kernel", kernel).answer(steps, *arguments)
+    known = cast("Kernel", kernel)
+    return known.dispatcher(*arguments) if known.compiled else known.answer(steps, *arguments)
 
 
 @contextlib.contextmanager

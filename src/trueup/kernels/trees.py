@@ -453,8 +453,7 @@ class CascadeProgram(NamedTuple):
 
         A few rows are scored uncompiled until the scorer is compiled.
         """
-        features, outputs, _, stages, _ = self.sizes.tolist()
-        lookups = features + outputs * (stages + 1) + len(self.table) + len(self.tree)
+        lookups = len(self.levels) + len(self.cuts_at) + len(self.table) + len(self.tree)
         answer(score, 6.0 * lookups * (len(P) if rows is None else rows), *self, X, P, out)
 
 
