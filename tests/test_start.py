@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import trueup as tu
 from trueup.cli import main, warm
@@ -112,7 +111,10 @@ with _jit.compiling_at_once():
     print(json.dumps(few == model.predict_one(row)))
 """
     homeless = {"HOME": str(tmp_path / "file" / "none"), "XDG_CACHE_HOME": ""}
-    assert _python(program, LOGISTIC, json.dumps(_row(tu.load(LOGISTIC))), cache=tmp_path / "file" / "cache", **homeless) is True
+    assert (
+        _python(program, LOGISTIC, json.dumps(_row(tu.load(LOGISTIC))), cache=tmp_path / "file" / "cache", **homeless)
+        is True
+    )
     assert sorted(tmp_path.iterdir()) == [tmp_path / "file"]
 
 

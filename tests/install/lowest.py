@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -24,4 +25,4 @@ def lower_bounds(text):
 
 
 if __name__ == "__main__":
-    print("\n".join(lower_bounds(PROJECT.read_text())))
+    sys.stdout.write("".join(f"{line}\n" for line in lower_bounds(PROJECT.read_text())))

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -117,11 +118,28 @@ def test_whoever_asks_for_an_answer_never_waits_for_the_compiler(monkeypatch, tm
     with _jit._compiling:  # the compiler is busy
         assert _jit.answer(kernel, 1, 2.5) == _jit.answer(kernel, 1, 2.5) == 5.0
         assert not kernel.compiled
-        working = [thread for thread in threading.enumerate() if thread.name == "compile double"]
+        working = [thread for thread in threading.enumerate() if thread.name == "trueup compiles double"]
     assert len(working) == 1
     working[0].join()
     assert kernel.compiled
     assert _jit.answer(kernel, 1, 2.5) == 5.0
+
+
+def test_a_kernel_that_is_compiled_in_the_background_leaves_warning_filters_alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(_jit, "PLAIN_SECONDS", -1.0)
+    changes, change = [], warnings.simplefilter
+    monkeypatch.setattr(warnings, "simplefilter", lambda *given, **named: (changes.append(given), change(*given, **named)))
+    kernel, other = jit(double), jit(double)
+    _jit.answer(kernel, 1, 2.5)
+    for thread in threading.enumerate():
+        if thread.name.startswith(_jit.BACKGROUND):
+            thread.join()
+    assert (kernel.compiled, changes) == (True, [])
+    (tmp_path / "other").mkdir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "other"))
+    assert other(1.0) == 2.0
+    assert changes  # numba's own, in the thread of the caller
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

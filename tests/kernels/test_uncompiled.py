@@ -153,7 +153,10 @@ def test_digits_and_groups(seed):
     values = _near(random, [*edges, 0.0], 50)
     codes, levels = random.integers(-1, 5, 50).astype(np.int32), 5
     results = []
-    for digitize, group in ((sorting._digitize, tally._group_rows), (sorting._digitize_uncompiled, tally._group_rows_uncompiled)):
+    for digitize, group in (
+        (sorting._digitize, tally._group_rows),
+        (sorting._digitize_uncompiled, tally._group_rows_uncompiled),
+    ):
         out, start, order = np.empty(50, np.int32), np.zeros(levels + 1, np.int32), np.full(50, -7, np.int32)
         digitize(values, edges, out)
         group(codes, start, order)
@@ -173,7 +176,11 @@ def test_audits(kind, uncompiled):
     elif kind == "amounts":
         loans["outcome"], settings["task"] = loans["prediction"] + random.normal(size=700), "regression"
     elif kind == "counts":
-        loans["outcome"], settings["task"], settings["family"] = random.poisson(loans["prediction"]), "regression", "poisson"
+        loans["outcome"], settings["task"], settings["family"] = (
+            random.poisson(loans["prediction"]),
+            "regression",
+            "poisson",
+        )
     first, second = compiled(tu.audit, loans, **settings), uncompiled(tu.audit, loans, **settings)
     assert len(first) == len(second)
     assert repr(first.to_dict()) == repr(second.to_dict())

@@ -197,7 +197,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--top": option("number of table rows to print (default 20)", "N", type=int, default=20),
     "--threads": option("number of threads; all cores by default", "N", type=int),
     "--cache": option(
-        "the directory of the compiled kernels (default: NUMBA_CACHE_DIR, or beside the package, or that of the user)", "DIR"
+        "the directory of compiled kernels (default: NUMBA_CACHE_DIR, or beside the package, or that of the user)", "DIR"
     ),
     "--quiet": option("print at most one line, and no progress", **SWITCH),
     "--verbose": option("print the choices made, with reasons, on standard error", **SWITCH),

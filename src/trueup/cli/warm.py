@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,7 +111,7 @@ def _all_steps() -> Iterator[Step]:
     yield "compiling audits with draws", lambda: audit(loans, adjust="max", draws=19)
     for name, method in METHODS.items():
         if name != PRIOR:
-            yield f"compiling {name}", lambda name=name, method=method: _fit(getattr(tu, method), loans, name)
+            yield f"compiling {name}", partial(_fit, getattr(tu, method), loans, name)
     yield "compiling classes", lambda: _fit_classes(random)
     yield "compiling groups", lambda: _predict(tu.Grouped(tu.Platt(), by=["region"], prediction="prediction"), loans)
 

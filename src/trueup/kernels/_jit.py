@@ -13,8 +13,9 @@ import os
 import sys
 import threading
 import time
+import warnings
 from types import FunctionType
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -34,7 +35,8 @@ LOCK_SECONDS = 60.0  # a kernel is compiled within a few; a process that was sto
 # A step takes about a microsecond uncompiled.
 PLAIN_STEPS = 300_000  # calls of more are compiled at once
 PLAIN_SECONDS = 1.0  # that a kernel runs uncompiled before it is compiled: about as long as that takes
-LOAD_STEPS = 20_000  # calls of more import numba if the kernel is on disk
+LOAD_STEPS = 100_000  # uncompiled, by all kernels together, after which numba is imported for kernels that are on disk
+BACKGROUND = "trueup compiles"  # the start of the names of threads
 _compiling = threading.RLock()
 _plain_modules: dict[int, dict[str, Any]] = {}  # by identity of a module's globals: the same with kernels uncompiled
 
@@ -44,6 +46,8 @@ class Kernel:
 
     numba reads ``_numba_type_`` where one kernel calls another.
     """
+
+    all_seconds: ClassVar[float] = 0.0  # that all kernels ran uncompiled
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
@@ -104,13 +108,14 @@ class Kernel:
         ``instead`` is a function with the same results that is faster than the kernel uncompiled. The kernel is compiled
         when it has run uncompiled for `PLAIN_SECONDS`.
         """
-        if self.plain_seconds > PLAIN_SECONDS or self._prefers_compiled(steps, arguments):
+        is_late = Kernel.all_seconds * 1e6 + steps > LOAD_STEPS
+        if self.plain_seconds > PLAIN_SECONDS or self._prefers_compiled(steps, arguments, load=is_late):
             return self.dispatcher(*arguments)
         return self._run_plain(instead or self.plain, arguments)
 
     def answer(self, steps: float, *arguments: Any) -> Any:
         """Call the kernel as `run` does, but compile it in the background: a caller with few rows never waits."""
-        if self._prefers_compiled(steps, arguments):
+        if self._prefers_compiled(steps, arguments, load=False):
             return self.dispatcher(*arguments)
         result = self._run_plain(self.plain, arguments)
         if self.plain_seconds > PLAIN_SECONDS and self._process != os.getpid():
@@ -122,14 +127,16 @@ class Kernel:
         start = time.thread_time()
         with np.errstate(all="ignore"):
             result = function(*arguments)
-        self.plain_seconds += time.thread_time() - start
+        seconds = time.thread_time() - start
+        self.plain_seconds += seconds
+        Kernel.all_seconds += seconds
         return result
 
-    def _prefers_compiled(self, steps: float, arguments: tuple[Any, ...]) -> bool:
-        """Return whether the kernel is compiled, has much to do, or has something to do and is on disk."""
+    def _prefers_compiled(self, steps: float, arguments: tuple[Any, ...], *, load: bool) -> bool:
+        """Return whether the kernel is compiled, has much to do, or is on disk; if not ``load``, numba is not imported."""
         if self.compiled or steps > PLAIN_STEPS:
             return True
-        if self._looked_up or (steps < LOAD_STEPS and "numba" not in sys.modules):
+        if self._looked_up or not (load or "numba" in sys.modules):
             return False
         self._looked_up = True
         return self._is_cached(arguments)
@@ -150,9 +157,10 @@ class Kernel:
             with _compiling:
                 from numba import typeof
 
+                _protect_warning_filters()
                 self.dispatcher.compile(tuple(map(typeof, arguments)))
 
-        thread = threading.Thread(target=compile_kernel, name=f"compile {self.function.__qualname__}")
+        thread = threading.Thread(target=compile_kernel, name=f"{BACKGROUND} {self.function.__qualname__}")
         with contextlib.suppress(RuntimeError):  # the process is about to end
             thread.start()
 
@@ -212,6 +220,31 @@ def compiling_at_once() -> Iterator[None]:
 def plain(kernel: F) -> F:
     """Return a kernel uncompiled."""
     return cast("F", cast("Kernel", kernel).plain)
+
+
+class BackgroundWarnings:
+    """The module `warnings` for numba, except that threads which compile in the background never change the filters.
+
+    Filters belong to the process: if two threads changed and restored them at the same time, one would restore those of the
+    other.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if threading.current_thread().name.startswith(BACKGROUND):
+            if name == "catch_warnings":
+                return lambda **_: contextlib.nullcontext([])
+            if name in ("simplefilter", "filterwarnings"):
+                return lambda *_, **__: None
+        return getattr(warnings, name)
+
+
+@functools.cache
+def _protect_warning_filters() -> None:
+    """Let numba use `BackgroundWarnings`."""
+    from numba.core import compiler, errors
+
+    for module in (compiler, errors):
+        vars(module)["warnings"] = BackgroundWarnings()
 
 
 @functools.cache
