@@ -12,6 +12,7 @@ from evidence_decide import deciding
 from evidence_fixing import classes, fixing, fixing_speed, no_harm, prior
 from evidence_materiality import materiality
 from evidence_scale import scaling
+from evidence_start import starting
 from page_sizing import sizing_page
 from pages import figures, held, table
 
@@ -686,7 +687,7 @@ def page() -> str:
         *depth_two(),
         *isotonic(),
     ]
-    return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime(), *deciding(), *scaling()])
+    return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime(), *deciding(), *scaling(), *starting()])
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROWS, AUDITED, SMALL = 20_000, 10_000, 100
+COMPILED = "LoRe"
+TIMES = ("seconds", "cpu", "load", "first")
 FEATURES = ["region", "product", "employment", "age", "income", "term"]
 BARS = {  # seconds: with an empty cache, and with a filled one
     "predict_one": (1.0, 0.6),
@@ -162,6 +164,22 @@ def measure(name: str, code: str, repeat: int, filled: str, *arguments: str) -> 
     return times
 
 
+def checks(figures: dict[str, Any]) -> dict[str, Any]:
+    """Hold the times against their bars; LoRe, whose distances are always computed by compiled kernels, has its own."""
+    compiled = {name: times for name, times in figures["one"].items() if name == COMPILED}
+    plain = {name: times for name, times in figures["one"].items() if name != COMPILED}
+    groups = {"predict_one": plain, f"predict_one of {COMPILED}": compiled, "audit": {"": figures["audit"]}}
+    found = {}
+    for at, (kind, cache) in enumerate((("cold", "empty"), ("warm", "filled"))):
+        for what, group in groups.items():
+            for unit, text in (("seconds", "seconds"), ("cpu", "CPU seconds")):
+                slowest = "slowest map, " if len(group) > 1 else ""
+                title = f"fresh process to first {what}, {cache} cache, {slowest}{text}"
+                worst = max(times[kind][unit] for times in group.values())
+                found[title] = check(title, worst, BARS[what.split()[0]][at], at_most=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeat", type=int, default=5)
@@ -196,15 +214,8 @@ def main() -> None:
             figures["audit"] = measure("audit", AUDIT, arguments.repeat, filled, str(place / "loans.npz"))
     if arguments.only or arguments.repeat < 5:
         return
-    checks = {}
-    for kind, at in (("cold", 0), ("warm", 1)):
-        for what, values in (("predict_one", figures["one"]), ("audit", {"": figures["audit"]})):
-            for unit in ("seconds", "cpu"):
-                title = f"fresh process to first {what}, {'empty' if kind == 'cold' else 'filled'} cache, "
-                title += "slowest map, " if len(values) > 1 else ""
-                title += "seconds" if unit == "seconds" else "CPU seconds"
-                checks[title] = check(title, max(one[kind][unit] for one in values.values()), BARS[what][at], at_most=True)
-    save("start", {**figures, "checks": checks})
+    figures["checks"] = checks(figures)
+    save("start", figures)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def lower_bounds(text):
-    """Return the requirements ``name>=version`` of a pyproject.toml as ``name==version``."""
+    """Return the requirements name>=version of a pyproject.toml as name==version."""
     found = []
     for requirement in tomllib.loads(text)["project"]["dependencies"]:
         match = re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement)
