@@ -27,10 +27,10 @@ def starting() -> list[str]:
     return [
         "## Cold start",
         "",
-        "`python bench/start.py`: a fresh process, from its start to its end, imports included, loads a model and scores, or "
-        f"audits. The cache directory is empty, or filled by `trueup warm` ({warm['kernels']} kernels, "
-        f"{warm['bytes'] / 1e6:.1f} MB, {warm['cpu']:.0f} CPU seconds). The answers of all runs are equal to the bit. Other "
-        "work on the machine lengthens the seconds; CPU seconds are those of the process.",
+        "`python bench/start.py`: a fresh process, from its start to its end, imports included, loads a model and scores, "
+        f"or audits. The cache directory is empty, or filled by `trueup warm` ({warm['kernels']} kernels, "
+        f"{warm['bytes'] / 1e6:.1f} MB, {warm['cpu']:.0f} CPU seconds). The answers of all runs are equal to the bit. "
+        "Other work on the machine lengthens the seconds; CPU seconds are those of the process.",
         "",
         *table(["answer", "empty cache", "CPU", "filled cache", "CPU", "numba imported, by cache"], rows),
         "",
