@@ -309,6 +309,8 @@ def count_listed(
     columns: Int32Array, wanted: Int32Array, start: Int32Array, first: Int32Array, rows: int
 ) -> int:  # fmt: skip
     """Count the rows that `rows_of` searches for all of these segments."""
+    if not len(start):  # no columns
+        return rows * len(columns)
     level = np.where(columns >= 0, first[columns] + wanted, 0)
     counts = np.where(columns >= 0, start[level + 1] - start[level], rows)
     return int(counts.min(axis=1, initial=rows).sum())
