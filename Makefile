@@ -85,7 +85,7 @@ $(LOWEST)/.ready: pyproject.toml tests/install/lowest.py
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python tests/install/lowest.py > $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -c $(LOWEST)/lowest.txt -e . \
-	  "pytest>=8" pytest-xdist "hypothesis>=6.100" "pandas>=2.2" "polars>=1.20" "pyarrow>=15" "matplotlib>=3.8"
+	  "pytest>=8" pytest-xdist "hypothesis>=6.100" "pandas==2.2.*" "polars==1.20.*" "pyarrow==15.*" "matplotlib==3.8.*"
 	touch $@
 
 docs: $(VENV)/.docs
