@@ -4,6 +4,8 @@
 # make docs   build the documentation into site/; a broken link is an error
 # make evidence       run a quick version of every benchmark, and write build/evidence/evidence.md from its figures
 # make evidence-full  run every benchmark in full (many hours), and write bench/results/ and docs/evidence.md
+# make dist   build the source distribution and the wheel into dist/, and check them
+# make test-lowest  run a part of the tests with the lowest supported versions of the dependencies
 # make gallery  run docs/gallery on real data (TRUEUP_DATA, or ../shared/data): outputs, pictures, reports
 PYTHON ?= python3
 VENV ?= .venv
@@ -18,7 +20,12 @@ AXE := axe-core@4.14.0
 # Tests wait for disks and subprocesses: one worker more than cores keeps the cores busy.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1)")
 
-.PHONY: demo test slow lint types layers unit waiting cluster browser axe wheel docs evidence evidence-full gallery clean
+LOWEST := .lowest
+# The main workflow, files of all versions, and the kernels.
+SMOKE := README.md tests/kernels tests/audits/test_audit.py tests/calibrators/test_laws.py tests/calibrators/test_golden_fixes.py \
+  tests/calibrators/test_curve_files.py tests/cli/test_demo.py tests/metrics tests/test_modelfile.py tests/test_start.py
+
+.PHONY: demo test test-lowest slow lint types layers unit waiting cluster browser axe wheel dist docs evidence evidence-full gallery clean
 
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
@@ -66,6 +73,23 @@ $(VENV)/.$(AXE): | $(VENV)/.dev
 wheel: $(VENV)/.run
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
+# The wheel is built from the source distribution: what is not in that is not in the wheel.
+dist: $(VENV)/.dist
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+
+# An environment of its own, with every core dependency at the lower bound of pyproject.toml. Old packages warn on new ones.
+test-lowest: $(LOWEST)/.ready
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) -W ignore $(SMOKE)
+
+$(LOWEST)/.ready: pyproject.toml tests/install/lowest.py
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python tests/install/lowest.py > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -c $(LOWEST)/lowest.txt -e . \
+	  "pytest>=8" pytest-xdist "hypothesis>=6.100" "pandas==2.2.*" "polars==1.20.*" "pyarrow==15.*" "matplotlib==3.8.*"
+	touch $@
+
 docs: $(VENV)/.docs
 	rm -rf site docs/reference/names
 	$(BIN)/sphinx-build -b html -q -W --keep-going -j auto -d build/doctrees docs site
@@ -90,10 +114,15 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@ $(VENV)/.run
 
+$(VENV)/.dist: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check "build>=1.2" "twine>=6"
+	touch $@
+
 $(VENV)/.docs: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	touch $@ $(VENV)/.run
 
 clean:
-	rm -rf $(VENV) dist build site docs/reference/names docs/gallery/reports .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) dist build site docs/reference/names docs/gallery/reports .pytest_cache .mypy_cache .ruff_cache

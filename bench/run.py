@@ -70,6 +70,7 @@ BENCHES = (
     Bench("cluster", ("--rows 50000",)),
     Bench("sizing", ()),
     Bench("size"),
+    Bench("start", ("--repeat 1",)),
     Bench("exports", ("--rows 20000 --speed-rows 20000 --cases tables",)),
 )
 

@@ -31,6 +31,7 @@ from trueup.audits.segments import (
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
+from trueup.kernels._jit import run
 from trueup.kernels.tally import Cells
 from trueup.metrics import inference
 
@@ -210,7 +211,8 @@ class PooledNoise:
         """Return the smallest range whose p-value is at most ``level``, in the direction of the skewness."""
         plain, skewed = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
         out = np.empty(len(tally))
-        tails.detectable_ranges(tally.state[:, sums.VARIANCE], self.third_cumulant(tally), plain, skewed, out)
+        v, k3 = tally.state[:, sums.VARIANCE], self.third_cumulant(tally)
+        run(tails.detectable_ranges, 20 * len(tally), v, k3, plain, skewed, out)
         return np.fmax(out, plain * np.sqrt(difference_variance(tally)))
 
 
@@ -269,7 +271,7 @@ class FamilyNoise:
         """Return the p-value of each segment, `trueup.kernels.tails.family_tail`."""
         state, out = tally.state, np.empty(len(tally))
         v, k3 = state[:, sums.VARIANCE], state[:, sums.SKEW]
-        tails.family_tails(tally.span, state[:, sums.RISE], v, k3, self.family == "poisson", out)
+        run(tails.family_tails, 10 * len(tally), tally.span, state[:, sums.RISE], v, k3, self.family == "poisson", out)
         return out
 
     def detectable(self, tally: Tally, level: float) -> FloatArray:
@@ -277,9 +279,9 @@ class FamilyNoise:
         v, k3, out = tally.state[:, sums.VARIANCE], tally.state[:, sums.SKEW], np.empty(len(tally))
         plain, skewed = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
         if self.family == "poisson":
-            tails.detectable_ranges(v, k3, plain, skewed, out)
+            run(tails.detectable_ranges, 20 * len(tally), v, k3, plain, skewed, out)
         else:
-            tails.gamma_detectable(v, k3, skewed, out)
+            run(tails.gamma_detectable, 20 * len(tally), v, k3, skewed, out)
         return out
 
     def remarks(self) -> list[str]:

@@ -18,6 +18,7 @@ from trueup.audits.materiality import adjusted_ratios, exceeds_tolerance
 from trueup.audits.segments import AuditRows, MemoryRows, ScorePartition, SegmentBlock, SegmentFamily, SortedChunk, batches
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
+from trueup.kernels._jit import run
 from trueup.kernels.sorting import argsort
 from trueup.kernels.tally import Tally, concatenate_tallies
 from trueup.kernels.threads import Workers
@@ -219,7 +220,8 @@ def segment_numbers(
             quantiles = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
             if design is not None:
                 tally = inflate(tally, design[start : start + len(tally)])
-            tails.findings(tally.rows, tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, start, out)
+            levels_at = normal, *quantiles, inference.Z_POWER
+            run(tails.findings, 20 * len(tally), tally.rows, tally.weights, tally.state, *levels_at, start, out)
 
     shares = 4 * workers.threads
     workers.map(compute, [range(first, len(family.blocks), shares) for first in range(shares)])
@@ -388,7 +390,8 @@ def _refine(
 def _refined_pvalue(tally: Tally, scores: SegmentScores, design: FloatArray, segment: int) -> float:
     p, w = (np.concatenate(part) for part in zip(*scores[segment], strict=True))
     rise, v, k3 = (tally.state[segment, column] for column in (sums.RISE, sums.VARIANCE, sums.SKEW))
-    return tails.refined_tail(p, w, tally.span[segment], rise, v, k3, design[segment])
+    steps = 12 * len(p)  # a dozen passes
+    return float(run(tails.refined_tail, steps, p, w, tally.span[segment], rise, v, k3, design[segment]))
 
 
 def _score_pass(target: int, columns: Int32Array, codes: Int32Array, partition: ScorePartition) -> SegmentScores:
@@ -398,7 +401,8 @@ def _score_pass(target: int, columns: Int32Array, codes: Int32Array, partition: 
     def collect(segment: int) -> None:
         rows, (order, start, first) = chunk.rows, chunk.index
         out = np.empty(len(rows), np.int32)
-        at = out[: sums.rows_of(columns[segment], codes[segment], chunk.codes, order, start, first, out)]
+        count = run(sums.rows_of, len(rows), columns[segment], codes[segment], chunk.codes, order, start, first, out)
+        at = out[:count]
         scores[segment].append(rows.null_rows(at))
 
     for chunk in partition.chunks if partition.target == target else ():
@@ -470,8 +474,9 @@ def _curve_pass(
 
     def add_curves(share: int) -> None:
         rows, (order, start, first) = chunk.rows, chunk.index
-        sums.curves(
-            share, shares, columns, codes, chunk.codes, order, start, first,
+        listed = sums.count_listed(columns, codes, start, first, len(rows))
+        run(
+            sums.curves, 1.0 * listed / shares, share, shares, columns, codes, chunk.codes, order, start, first,
             rows.step, rows.e, rows.p, rows.w, weight, bins, cells, carried,
         )  # fmt: skip
 
@@ -568,7 +573,7 @@ def _drawn_pvalues(
         segment = chunk.segment_of_rows(block.columns, block.codes)
         at = np.flatnonzero(segment >= 0).astype(np.int32)
         span, rise = np.empty((len(e), size)), np.empty((len(e), size))
-        sums.draw_paths(at, segment[at], chunk.rows.step, e, span, rise, np.empty((size, 5)))
+        run(sums.draw_paths, 2.0 * e.size, at, segment[at], chunk.rows.step, e, span, rise, np.empty((size, 5)))
         v, k3 = np.tile(cumulants.T, len(e))
         return inference.segment_pvalues(span.ravel(), rise.ravel(), v, k3).reshape(len(e), size)
 

@@ -12,6 +12,7 @@ from trueup._validate import check_number
 from trueup.errors import ArgumentError
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
+from trueup.kernels._jit import run
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def adjusted_ratios(
         z = np.full(len(levels), np.nan)
         for level in np.unique(levels[levels > 0]):
             z[levels == level] = inference.normal_quantile(level)
-        tails.rate_limits(observed, sizes, z, limits)
+        run(tails.rate_limits, 40 * len(z), observed, sizes, z, limits)
     with np.errstate(invalid="ignore", divide="ignore"):
         ends = limits / expected
     return np.vstack([np.minimum(*ends), np.maximum(*ends)])

@@ -16,11 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import expit as sigmoid
-from scipy.special import softmax
 
 from trueup.calibrators.stopping import apply_link
 from trueup.data.columns import format_number, frame_like
+from trueup.kernels._jit import plain
 from trueup.kernels.trees import Forest, expit
 from trueup.metrics.result import Result, html_table
 
@@ -146,10 +145,14 @@ def _to_predictions(link: str, before: FloatArray, after: FloatArray, sums: Floa
         change = float(total[0])
         if abs(change) > SMALL_CHANGE:
             return np.asarray(sums * ((after - before) / change))
+        from scipy.special import expit as sigmoid  # a model that only scores does not import scipy
+
         points = sigmoid(start[0] + change * np.array([0.0, 0.5, 1.0]))  # Simpson's rule
         return np.asarray(sums * float(np.average(points * (1 - points), weights=[1, 4, 1])))
     panels = min(int(np.ptp(total) / PANEL_LOGITS) + 1, MAX_PANELS)
     times = ((np.arange(panels)[:, None] + 0.5 + NODES) / panels).ravel()
+    from scipy.special import softmax
+
     p = softmax(start + times[:, None] * total, axis=1)
     weighted = p * np.tile(NODE_WEIGHTS / panels, panels)[:, None]
     return np.asarray(sums * weighted.sum(axis=0) - (p @ sums.T).T @ weighted)
@@ -493,9 +496,9 @@ def _score_text(name: str, bounds: tuple[float, float], value: float, link: str,
     after = f" after round {number}" if number else ""
     if number and link == "softmax":
         return interval_text(f"log score of {name}{after}", *bounds, value, SCORES)  # normalised only at the end
-    inverse: dict[str, Callable[[float], float]] = {"identity": float, "logit": expit, "softmax": np.exp}
+    inverse: dict[str, Callable[[float], float]] = {"identity": float, "logit": plain(expit), "softmax": np.exp}
     low, high = (float(inverse[link](bound)) if np.isfinite(bound) else bound for bound in bounds)
-    return interval_text(name + after, low, high, expit(value) if number and link == "logit" else value, SCORES)
+    return interval_text(name + after, low, high, plain(expit)(value) if number and link == "logit" else value, SCORES)
 
 
 def _write_number(bound: float, digits: int) -> tuple[float, str]:

@@ -11,7 +11,6 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, softmax
 
 from trueup._validate import check_fraction, check_integer
 from trueup.calibrators.floors import EPS, clip_scores, raise_zeros
@@ -73,6 +72,8 @@ class TaskLoss:
 
     def invert_link(self, F: FloatArray) -> FloatArray:
         """Return predictions, (n,), or (n, k) for k classes, of scores ``F`` on the scale of the link."""
+        from scipy.special import expit, softmax  # a model that only scores does not import scipy
+
         if self.link == "softmax":
             return np.asarray(softmax(F, axis=1))
         return np.asarray(expit(F[:, 0]) if self.link == "logit" else F[:, 0])

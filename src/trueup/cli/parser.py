@@ -51,6 +51,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     # rows
     "FILE": option("Parquet, CSV or JSON; a pattern like 'day-*.csv'", dest="files", nargs="*"),
     "MODEL": option("a model saved by trueup fit", dest="model", nargs="?"),
+    "MODELS": option("models to compile for (default: everything)", dest="models", nargs="*"),
     "SHELL": option(f"{', '.join(SHELLS[:-1])} or {SHELLS[-1]}", dest="shell", choices=SHELLS),
     "--sql": option("a DuckDB query; it reads the FILEs as the table data", "QUERY"),
     "--memory": option("memory budget, such as 2GB; files are then read in chunks", "SIZE"),
@@ -202,6 +203,9 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--title": option("the title of the page", "TEXT"),
     "--top": option("number of table rows to print (default 20)", "N", type=int, default=20),
     "--threads": option("number of threads; all cores by default", "N", type=int),
+    "--cache": option(
+        "the directory of compiled kernels (default: NUMBA_CACHE_DIR, or beside the package, or that of the user)", "DIR"
+    ),
     "--quiet": option("print at most one line, and no progress", **SWITCH),
     "--verbose": option("print the choices made, with reasons, on standard error", **SWITCH),
     "--debug": option("show the traceback of an unexpected error", **SWITCH),
@@ -475,6 +479,21 @@ costs: per row, in any unit; negative costs are gains. --cost-fn is the cost of 
                 Use("--as", "by default action"), "--json", "--threads", *COMMON,
             ),
         },
+    ),
+    "warm": Verb(
+        "compile kernels into a cache directory",
+        "trueup warm [MODEL ...] [--cache DIR] [options]",
+        """\
+Compile what audits, fits and predictions run, so that no later process waits for it: in images of
+containers, or after an installation. With models, compile what scores their rows, and nothing else.
+""",
+        """\
+examples:
+  trueup warm
+  trueup warm clicks.trueup --cache /opt/kernels      # later processes need NUMBA_CACHE_DIR=/opt/kernels
+  NUMBA_CPU_NAME=generic trueup warm --cache /opt/kernels   # for other processors, which need both variables
+""",
+        {"options": ("MODELS", "--cache", *COMMON)},
     ),
     "completion": Verb(
         "print a completion script for a shell",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numba import uint64
+import numpy as np
 
 from trueup.kernels._jit import jit
 
@@ -32,7 +32,7 @@ def add_pairs(
         k = segment[i]
         if k < 0:
             continue
-        s = state[uint64(k)]
+        s = state[np.uint64(k)]
         if s[LAST] != cluster[i]:
             s[LAST] = cluster[i]
             square = s[RUN_T] * s[RUN_T]

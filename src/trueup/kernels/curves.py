@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trueup.kernels._jit import jit
+from trueup.kernels._jit import answer, jit, run
 from trueup.kernels.sorting import lower_bound, lower_bounds
 from trueup.kernels.trees import expit, logit
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LINE, BOUNDED, LOGIT, SOFTMAX, KNOTS, STEPS = 0, 1, 2, 3, 4, 5  # KNOTS and STEPS last: they need a search
 ROWS = 256  # scores that are searched together
 FEW = 16  # fewer scores are not vectorised
+MAX_EXPONENT = 709.782712893384  # the exponential of a larger number is infinite
 
 
 @jit
@@ -52,11 +53,10 @@ def _read(
     p: float,
 ) -> float:
     """Return curve ``curve`` of a form (LINE to STEPS) at score p; its knots, if any, are at[curve]:at[curve + 1]."""
-    low, high = at[curve], at[curve + 1]
-    if form == KNOTS:
-        return _from(x, value, low, high, lower_bound(x, low, high, p), p)
-    if form == STEPS:
-        return float(value[min(lower_bound(x, low, high, p), high - 1)])
+    if form >= KNOTS:
+        low, high = at[curve], at[curve + 1]
+        place = lower_bound(x, low, high, p)
+        return _from(x, value, low, high, place, p) if form == KNOTS else float(value[min(place, high - 1)])
     a, b, c = coefficient[curve, 0], coefficient[curve, 1], coefficient[curve, 2]
     if form == LINE:
         return float(a * p + c)
@@ -195,15 +195,27 @@ class PatchProgram(NamedTuple):
     on_logits: bool
     bounds: FloatArray  # lowest and highest score; infinite where there are none
 
+    def score(self, X: FloatArray, P: FloatArray, out: FloatArray, rows: int) -> None:
+        """Write to ``out`` the scores P of rows with features X after all patches, see `score`; of ``rows`` rows in all.
+
+        A few rows are scored uncompiled until the scorer is compiled.
+        """
+        answer(score, rows * (10.0 + 5 * len(self.levels) + 2 * len(self.shift)), *self, X, P, out)
+
 
 def shift_scores(values: FloatArray, shift: float, bounds: FloatArray) -> FloatArray:
     """Return ``values + shift``, clipped to the two ``bounds``."""
     return np.clip(values + shift, bounds[0], bounds[1])
 
 
-@jit
 def to_logits(values: FloatArray) -> FloatArray:
     """Compute logits exactly as `score` does, so that rounding moves no score over the edge of a patch's interval."""
+    return np.asarray(run(_to_logits, 3 * values.size, values))
+
+
+@jit
+def _to_logits(values: FloatArray) -> FloatArray:
+    """Return the logit of every value."""
     out = np.empty(values.size)
     for i in range(values.size):
         out[i] = logit(values[i])
@@ -250,7 +262,7 @@ def score(
         if not touched:
             out[i] = P[i]
         elif on_logits:
-            out[i] = 1.0 / (1.0 + math.exp(-value))
+            out[i] = 1.0 / (1.0 + math.exp(-value)) if value > -MAX_EXPONENT else 0.0
         else:
             out[i] = value
 

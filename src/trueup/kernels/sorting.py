@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import uint64
 
-from trueup.kernels._jit import jit
+from trueup.kernels._jit import jit, run
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray
@@ -17,9 +16,20 @@ BUCKETS = 8192
 WORTH_THREADS = WORTH_BUCKETS = 50_000  # below this many rows a plain sort is as quick
 
 
-@jit
 def digitize(values: FloatArray, edges: FloatArray, out: Int32Array) -> None:
     """Write to ``out``, for each value, the number of ascending ``edges`` that are at most the value; 0 for NaN."""
+    run(_digitize, 0.1 * values.size, values, edges, out, instead=_digitize_uncompiled)
+
+
+def _digitize_uncompiled(values: FloatArray, edges: FloatArray, out: Int32Array) -> None:
+    """Do as `_digitize` does."""
+    out[:] = np.searchsorted(edges, values, side="right")
+    out[np.isnan(values)] = 0
+
+
+@jit
+def _digitize(values: FloatArray, edges: FloatArray, out: Int32Array) -> None:
+    """Write to ``out``, for each value, the number of ``edges`` that are at most the value; 0 for NaN."""
     if edges.size <= 32:
         for i in range(values.size):
             place = 0
@@ -45,7 +55,7 @@ def lower_bound(x: FloatArray, low: int, high: int, value: float) -> int:
     first, left = low, high - low
     while left > 0:  # without a branch: the step is the same on both sides
         half = (left + 1) >> 1
-        first += half if x[uint64(first + half - 1)] < value else 0
+        first += half if x[np.uint64(first + half - 1)] < value else 0
         left -= half
     return first
 
@@ -58,7 +68,7 @@ def lower_bounds(x: FloatArray, values: FloatArray, out: Int32Array) -> None:
     while left > 0:
         half = (left + 1) >> 1
         for i in range(len(values)):
-            out[i] += half if x[uint64(out[i] + half - 1)] < values[i] else 0
+            out[i] += half if x[np.uint64(out[i] + half - 1)] < values[i] else 0
         left -= half
 
 

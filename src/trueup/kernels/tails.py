@@ -160,7 +160,10 @@ def family_tail(x: float, rise: float, v: float, k3: float, counts: bool) -> flo
     if rise >= x * (1.0 - 1e-9):
         return inflated_tail(signed_root(x, v, k3 / v) if counts else gamma_root(x, v, k3 / v), True)  # noqa: FBT003
     tail = range_tail(x / math.sqrt(v))
-    return min(tail, 4.0 * math.exp(-0.5 * poisson_low_root(x, v) ** 2)) if counts else tail
+    if not counts:
+        return tail
+    r = poisson_low_root(x, v)
+    return min(tail, 4.0 * math.exp(-0.5 * (r * r)))
 
 
 @jit

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import int64, uint64
 
-from trueup.kernels._jit import jit
+from trueup.kernels._jit import jit, run
 from trueup.kernels.sorting import argsort
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray, UInt64Array
 
 
+ROW_STEPS = 3  # of `advance`, see `trueup.kernels._jit`
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
 # Columns of the state, one cache line a segment: sums, then the path of the cumulative differences.
 CUM, EXPECTED, VARIANCE, SKEW, HIGH, LOW, RISE, STEP = range(8)
@@ -50,8 +50,8 @@ def find_dense(
     # ones where a part is negative, so that there is no branch to guess wrong.
     counts = np.zeros(size + 8, np.int32)
     for i in range(parent.size):
-        out = int64((parent[i] | code[i]) >> 31)
-        counts[uint64(((parent[i] * width + code[i]) & ~out) | ((size + (i & 7)) & out))] += 1
+        out = np.int64((parent[i] | code[i]) >> 31)
+        counts[np.uint64(((parent[i] * width + code[i]) & ~out) | ((size + (i & 7)) & out))] += 1
     kept, thin, inside = 0, 0, 0
     for cell in range(size):
         if counts[cell] >= min_rows:
@@ -78,7 +78,7 @@ def find_dense(
 def look_up(parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, out: Int32Array) -> None:
     """Write to ``out`` the segment of each row, ``slot[parent * width + code]``, or -1 for none."""
     for i in range(parent.size):
-        out[i] = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
+        out[i] = slot[np.uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
 
 
 @jit
@@ -94,10 +94,10 @@ def advance(
     outcome 1 weigh ``ratio`` times as much as rows of outcome 0, variance and skewness are those of `null_rows`.
     """
     for i in range(parent.size):
-        k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
+        k = slot[np.uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
         if k < 0:
             continue
-        s = state[uint64(k)]
+        s = state[np.uint64(k)]
         total = s[CUM]
         q = p[i]
         v = q * (1.0 - q)
@@ -173,10 +173,10 @@ def advance_real(
     steps, the sum of squares within steps and of squared jumps from each step to the next.
     """
     for i in range(parent.size):
-        k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
+        k = slot[np.uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
         if k < 0:
             continue
-        s = state[uint64(k)]
+        s = state[np.uint64(k)]
         if s[STEP] != step[i]:
             s[STEP] = step[i]
             if s[COUNT] > 0:
@@ -209,9 +209,9 @@ def close_real(state: FloatArray) -> None:
 def count_rows(parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, rows: IntArray) -> None:
     """Add the number of rows of every segment to ``rows``; the other arguments are explained in the module."""
     for i in range(parent.size):
-        k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
+        k = slot[np.uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
         if k >= 0:
-            rows[uint64(k)] += 1
+            rows[np.uint64(k)] += 1
 
 
 @jit
@@ -238,12 +238,24 @@ def cross_dense(
     return numbers, rows, thin, state[:-1], sums[:-1]
 
 
-@jit
 def group_rows(codes: Int32Array, start: Int32Array, order: Int32Array) -> None:
     """List the rows of each level of a column, in score order: those of level k are ``order[start[k] : start[k + 1]]``.
 
     ``start`` is zero on entry, with one more entry than levels; rows of code -1 are not listed.
     """
+    run(_group_rows, 0.2 * len(codes), codes, start, order, instead=_group_rows_uncompiled)
+
+
+def _group_rows_uncompiled(codes: Int32Array, start: Int32Array, order: Int32Array) -> None:
+    """Do as `_group_rows` does."""
+    kept = np.flatnonzero(codes >= 0)
+    start[1:] = np.cumsum(np.bincount(codes[kept], minlength=len(start) - 1))
+    order[: len(kept)] = kept[np.argsort(codes[kept], kind="stable")]
+
+
+@jit
+def _group_rows(codes: Int32Array, start: Int32Array, order: Int32Array) -> None:
+    """Write what `group_rows` returns."""
     for i in range(codes.size):
         if codes[i] >= 0:
             start[codes[i] + 1] += 1
@@ -293,6 +305,17 @@ def rows_of(
     return count
 
 
+def count_listed(
+    columns: Int32Array, wanted: Int32Array, start: Int32Array, first: Int32Array, rows: int
+) -> int:  # fmt: skip
+    """Count the rows that `rows_of` searches for all of these segments."""
+    if not len(start):  # no columns
+        return rows * len(columns)
+    level = np.where(columns >= 0, first[columns] + wanted, 0)
+    counts = np.where(columns >= 0, start[level + 1] - start[level], rows)
+    return int(counts.min(axis=1, initial=rows).sum())
+
+
 @jit
 def draw_paths(
     at: Int32Array, ids: Int32Array, step: Int32Array, e: FloatArray, span: FloatArray, rise: FloatArray, work: FloatArray
@@ -333,13 +356,13 @@ def curve(
     is the state between chunks: the weight of all rows before, the last step and its bin, initially 0, -1 and 0.
     """
     weighted = w.size > 0
-    seen, last, place = carried[0], int64(carried[1]), int64(carried[2])
+    seen, last, place = carried[0], int(carried[1]), int(carried[2])
     for j in range(at.size):
         i = at[j]
         if step[i] != last:
             last = step[i]
             # A hair is added so that a boundary met exactly does not depend on rounding.
-            place = min(int64(bins * (seen / total) + 1e-9), bins - 1)
+            place = min(int(bins * (seen / total) + 1e-9), bins - 1)
         a = w[i] if weighted else 1.0
         cell = out[place]
         cell[CURVE_ROWS] += 1.0
@@ -443,7 +466,7 @@ def find_cells(parent: Int32Array, code: Int32Array, shape: tuple[int, int], min
     """Find the cells ``parent * width + code`` with at least ``min_rows`` rows; ``shape`` is (number of parents, width)."""
     height, width = shape
     if _dense(shape, len(parent)):
-        numbers, rows, thin, _ = find_dense(parent, code, height, width, min_rows)
+        numbers, rows, thin, _ = run(find_dense, 2 * len(parent) + height * width, parent, code, height, width, min_rows)
         return Cells(numbers, rows, thin)
     cell = parent.astype(np.int64) * width + code
     numbers, counts = np.unique(cell[(parent >= 0) & (code >= 0)], return_counts=True)
@@ -463,7 +486,7 @@ def assign(parent: Int32Array, code: Int32Array, shape: tuple[int, int], numbers
     height, width = shape
     if _dense(shape, len(parent)):
         out = np.empty(len(parent), np.int32)
-        look_up(parent, code, width, slots(height * width, numbers), out)
+        run(look_up, len(parent), parent, code, width, slots(height * width, numbers), out)
         return out
     if not len(numbers):
         return np.full(len(parent), -1, np.int32)
@@ -583,17 +606,19 @@ class RunningTally:
             parent = code = assign(parent, code, self.shape, numbers)
             width, slot = 0, slots(len(numbers), np.arange(len(numbers)))
         if count:
-            count_rows(parent, code, width, slot, self.rows)
+            run(count_rows, len(parent), parent, code, width, slot, self.rows)
         w = rows.w if len(rows.w) else None
         if self.real:
             noise = rows.v, rows.k3
-            advance_real(parent, code, width, slot, rows.step, rows.e, rows.p, w, *noise, self.state, self.weights)
+            arrays = rows.step, rows.e, rows.p, w, *noise, self.state, self.weights
+            run(advance_real, 5 * len(parent), parent, code, width, slot, *arrays)
         else:
-            advance(parent, code, width, slot, rows.step, rows.e, rows.p, w, rows.ratio, self.state, self.weights)
+            sums = rows.step, rows.e, rows.p, w, rows.ratio, self.state, self.weights
+            run(advance, ROW_STEPS * len(parent), parent, code, width, slot, *sums)
 
     def finish(self, *, weighted: bool) -> Tally:
         """Return the tally of all chunks; unless ``weighted``, the row counts are the weights."""
-        (close_real if self.real else close)(self.state)
+        run(close_real if self.real else close, 3 * len(self.state), self.state)
         if not weighted:
             self.weights[:, :SQUARES] = self.rows[:, None]
         return Tally(self.rows, self.state, self.weights, self.real)
@@ -622,9 +647,10 @@ def cross(
         cells = find_cells(parent, code, shape, min_rows)
         return cells, tally(rows, parent, code, shape, cells)
     w, real = rows.w if len(rows.w) else None, 1 if rows.real else None
-    numbers, counts, thin, state, weights = cross_dense(
-        parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, rows.ratio, rows.v, rows.k3, real
-    )
+    numbers, counts, thin, state, weights = run(
+        cross_dense, (ROW_STEPS + 2) * len(parent) + shape[0] * shape[1],
+        parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w, rows.ratio, rows.v, rows.k3, real,
+    )  # fmt: skip
     if w is None:
         weights[:, :SQUARES] = counts[:, None]
     return Cells(numbers, counts, thin), Tally(counts.astype(np.int64), state, weights, rows.real)

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import uint64
 
-from trueup.kernels._jit import jit
+from trueup.kernels._jit import answer, jit, run
 from trueup.kernels.sorting import lower_bound, lower_bounds
 
 if TYPE_CHECKING:
@@ -138,7 +137,8 @@ def find_bins(forest: Forest, levels: Sequence[int]) -> ForestBins:
         cuts.append(np.unique(forest.threshold[nodes]) if count == NUMERIC else np.zeros(0))
         classes.append(np.zeros(0 if count == NUMERIC else count + 1, np.int32))
         if count != NUMERIC:
-            _tell_apart(nodes, forest.words_at, forest.words_in, forest.words, classes[feature])
+            sets = forest.words_at, forest.words_in, forest.words
+            run(_tell_apart, 3 * len(nodes) * (count + 1), nodes, *sets, classes[feature])
     return ForestBins(np.array([count != NUMERIC for count in levels], bool), tuple(cuts), tuple(classes))
 
 
@@ -175,7 +175,7 @@ def collapse(forest: Forest, bins: ForestBins, most_cells: int = MAX_CELLS) -> P
         np.cumsum([0, *map(len, tried)], dtype=np.int64), np.concatenate([np.zeros(0, np.int64), *tried]),
     )  # fmt: skip
     tested = np.empty((len(forest.value), 3), np.int32)
-    if not _features_of_leaves(paths, tested):
+    if not run(_features_of_leaves, 8 * len(tested), paths, tested):
         return None
     pairs, table_of = _choose_tables(tested)
     # What tests nothing reads feature 0, or the other feature of the pair: its places are then all 0.
@@ -185,13 +185,15 @@ def collapse(forest: Forest, bins: ForestBins, most_cells: int = MAX_CELLS) -> P
         return None
     at = (np.cumsum(lengths) - lengths.ravel()).reshape(-1, 2)
     tables = _Tables(pairs, table_of, at, np.zeros(int(lengths.sum()), np.int32), np.ones((len(pairs), 2), np.int64))
-    _mark(paths, flat, tables)
-    _settle(flat, tables)
+    conditions = len(forest.value) * int(5 + max((len(codes) for codes in tried), default=0))
+    run(_mark, 5 * conditions, paths, flat, tables)
+    run(_settle, len(tables.places), flat, tables)
     cells = tables.wide.prod(axis=1)
     if cells.sum() > min(most_cells, np.iinfo(np.int32).max) or cells[table_of].sum() > MAX_WORK:
         return None
     start, values = np.cumsum(cells) - cells, np.zeros(int(cells.sum()))
-    _fill(paths, flat, tables, forest.value, start, np.empty((2, int(tables.wide.max(initial=1))), np.uint8), values)
+    allowed, work = np.empty((2, int(tables.wide.max(initial=1))), np.uint8), tables.wide.sum(axis=1) + 0.3 * cells
+    run(_fill, float(work[table_of].sum()), paths, flat, tables, forest.value, start, allowed, values)
     units = np.column_stack([tables.wide[:, 1], np.ones(len(pairs), np.int64)])
     places = (tables.places * np.repeat(units.ravel(), lengths.ravel())).astype(np.int32)
     return PairTables(np.column_stack([reads, start, at]), places, values)
@@ -446,6 +448,14 @@ class CascadeProgram(NamedTuple):
     leaf: FloatArray
     floors: FloatArray  # the distances from 0 and 1 that probabilities keep before the link
 
+    def score(self, X: FloatArray, P: FloatArray, out: FloatArray, rows: int | None = None) -> None:
+        """Write to ``out`` the scores of predictions P with features X, see `score`; ``rows`` is the number to be scored.
+
+        A few rows are scored uncompiled until the scorer is compiled.
+        """
+        lookups = len(self.levels) + len(self.cuts_at) + len(self.table) + len(self.tree)
+        answer(score, 6.0 * lookups * (len(P) if rows is None else rows), *self, X, P, out)
+
 
 def build(
     stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades: int, link: int,
@@ -560,7 +570,7 @@ def _look_up(
         a, b, c = bins[table[t, 0]], bins[table[t, 1]], added[table[t, 2]]
         begin, across, down = table[t, 3], table[t, 4], table[t, 5]
         for i in range(rows):
-            c[i] += values[uint64(begin + places[uint64(across + a[i])] + places[uint64(down + b[i])])]
+            c[i] += values[np.uint64(begin + places[np.uint64(across + a[i])] + places[np.uint64(down + b[i])])]
 
 
 @jit
@@ -595,7 +605,7 @@ def score(
             x, b = X[j][start : start + rows], bins[j]
             if levels[j] >= 0:
                 for i in range(rows):
-                    b[i] = classes[uint64(classes_at[j] + code_of(x[i], levels[j]))]
+                    b[i] = classes[np.uint64(classes_at[j] + code_of(x[i], levels[j]))]
             else:
                 _bin(x, cuts[cuts_at[j] : cuts_at[j + 1]], b)
         for s in range(sizes[3]):

@@ -19,6 +19,7 @@ from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.errors import ArgumentError
 from trueup.kernels import tails
 from trueup.kernels import tally as sums
+from trueup.kernels._jit import run
 from trueup.kernels.tally import SortedRows, Tally, sort_rows, tally_groups
 from trueup.metrics.inference import likely_root, range_quantile, segment_pvalues
 from trueup.metrics.inputs import Scored, validate_class_scores, validate_scores
@@ -158,8 +159,8 @@ def ecce_pvalue(
         return 1.0 if reach <= 0 else 0.0
     # Adjusted for skewness like the p-value of the range.
     b = max(0.0, skew / variance)
-    r = tails.signed_root(reach, variance, b if b * reach >= tails.SYMMETRIC * variance else 0.0)
-    return min(1.0, tails.mad_tail(r) * (max(1.0, r / 4) if b > 0 and r < 40 else 1.0))
+    r = run(tails.signed_root, 2, reach, variance, b if b * reach >= tails.SYMMETRIC * variance else 0.0)
+    return float(min(1.0, run(tails.mad_tail, 20, r) * (max(1.0, r / 4) if b > 0 and r < 40 else 1.0)))
 
 
 def _monte_carlo(rows: SortedRows, tallied: Tally, statistic: Statistic, draws: int, random_state: int) -> float:

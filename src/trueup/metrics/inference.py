@@ -17,6 +17,7 @@ import numpy as np
 
 from trueup.errors import ArgumentError
 from trueup.kernels import tails
+from trueup.kernels._jit import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ def range_quantile(level: float, *, inflated: bool = False) -> float:
     low, high = 0.0, 64.0
     for _ in range(80):
         middle = 0.5 * (low + high)
-        if tails.inflated_tail(middle, inflated) <= level:
+        if run(tails.inflated_tail, 2, middle, inflated) <= level:
             high = middle
         else:
             low = middle
@@ -63,7 +64,7 @@ def segment_pvalues(span: FloatArray, rise: FloatArray, variance: FloatArray, sk
     """
     x, top, v, k3 = (np.ascontiguousarray(sums, np.float64) for sums in (span, rise, variance, skew))
     out = np.empty(len(x))
-    tails.segment_tails(x, top, v, k3, out)
+    run(tails.segment_tails, 4 * len(x), x, top, v, k3, out)
     return out
 
 

@@ -12,6 +12,7 @@ from trueup.calibrators.floors import OLD_FLOORS, Floors
 from trueup.calibrators.model import Map, are_finite, pack_arrays, pack_floors, require, unpack_arrays, unpack_floors
 from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change, value_text
 from trueup.calibrators.stopping import apply_link
+from trueup.kernels._jit import answer
 from trueup.kernels.curves import add_effects
 from trueup.kernels.threads import Workers
 
@@ -59,7 +60,8 @@ class LinearMap(Map):
             X = np.empty((len(given), len(after[rows])))
             for index, column in enumerate(given):
                 X[index] = column[rows]
-            add_effects(
+            answer(
+                add_effects, 10 * len(after) * (1 + len(levels)),
                 self.slope, self.intercept, levels, starts[:-1], self.effects, self.ranges, floors, X, prediction[rows],
                 after[rows],
             )  # fmt: skip

@@ -23,6 +23,7 @@ from trueup.calibrators.model import (
 )
 from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change
 from trueup.calibrators.stopping import apply_link, task_loss
+from trueup.kernels._jit import answer
 from trueup.kernels.curves import BOUNDED, KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
 from trueup.kernels.threads import Workers
 
@@ -97,7 +98,7 @@ class CurveMap(Map):
 
         def evaluate_chunk(start: int) -> None:
             rows = slice(start, start + CHUNK)
-            self._read(before[rows], group[rows], after[rows])
+            self._read(before[rows], group[rows], after[rows], len(before))
 
         (workers or Workers()).map(evaluate_chunk, range(0, len(before), CHUNK))
         return after.reshape(prediction.shape)
@@ -109,11 +110,12 @@ class CurveMap(Map):
     def _evaluate_one(self, prediction: Sequence[float], group: int) -> FloatArray:
         before: FloatArray = np.array([prediction], np.float64)
         after = np.empty(before.shape)
-        self._read(before, np.array([group], np.int32) if group else NO_GROUPS, after)
+        self._read(before, np.array([group], np.int32) if group else NO_GROUPS, after, 1)
         return np.asarray(after[0])
 
-    def _read(self, prediction: FloatArray, group: Int32Array, out: FloatArray) -> None:
-        read_rows(
+    def _read(self, prediction: FloatArray, group: Int32Array, out: FloatArray, rows: int) -> None:
+        answer(
+            read_rows, 20 * rows * self.outputs,
             FORMS[self.form], self.coefficients, self.starts, self.x, self.values, np.array(self.floors), len(self.share),
             group, self.share, prediction, out,
         )  # fmt: skip

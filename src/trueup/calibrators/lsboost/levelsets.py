@@ -29,6 +29,7 @@ from trueup.calibrators.row_explanation import (
 )
 from trueup.calibrators.stopping import count_rounds
 from trueup.kernels import levels as kernel
+from trueup.kernels._jit import answer, plain
 from trueup.kernels.levels import NO_LEARNER, LevelProgram
 from trueup.kernels.threads import Workers
 from trueup.learners.level_regression import design_matrix, predict_levels
@@ -168,7 +169,7 @@ class LevelSets(Map):
         def score_chunk(start: int) -> None:
             rows = slice(start, start + step)
             P = prediction[rows]
-            out[rows] = next(self._stages(stack_columns(features, rows, len(P)), P, last=True))
+            out[rows] = next(self._stages(stack_columns(features, rows, len(P)), P, last=True, rows=len(out)))
 
         (workers or Workers()).map(score_chunk, range(0, len(out), step))
         return out
@@ -178,16 +179,19 @@ class LevelSets(Map):
         rows = len(prediction)
         return self._stages(stack_columns(list(columns), slice(rows), rows), prediction)
 
-    def _stages(self, X: FloatArray, prediction: FloatArray, *, last: bool = False) -> Iterator[FloatArray]:
+    def _stages(
+        self, X: FloatArray, prediction: FloatArray, *, last: bool = False, rows: int | None = None
+    ) -> Iterator[FloatArray]:
         sizes, bounds = self.program.sizes, self.program.bounds
         F = np.empty((self.models, len(prediction)))
-        kernel.start_levels(sizes, bounds, np.ascontiguousarray(prediction), F)
+        steps = 12.0 * self.models * (len(prediction) if rows is None else rows)
+        answer(kernel.start_levels, steps, sizes, bounds, np.ascontiguousarray(prediction), F)
         for number in range(self.rounds + 1):
             if number:
-                kernel.step_levels(*self.program, number - 1, X, F)
+                answer(kernel.step_levels, steps * self.rounds, *self.program, number - 1, X, F)
             if not last or number == self.rounds:
                 out = np.empty(len(prediction))
-                kernel.end_levels(bounds, F, out)
+                answer(kernel.end_levels, steps, bounds, F, out)
                 yield out
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
@@ -238,7 +242,7 @@ class LevelSets(Map):
             path, leaf = forest.follow(root, row)
             condition = conditions[tuple(sorted({feature for feature, _, _ in path}))]
             condition.narrow(path)
-            after_round = kernel.advance(f, leaf, rate, scale.grid, low, high, hold)
+            after_round = plain(kernel.advance)(f, leaf, rate, scale.grid, low, high, hold)
             condition.sums[0] += unit * (after_round - f)
             sums.add_tree(forest.divide(root, row), unit * (after_round - f))
             f = after_round
@@ -266,7 +270,7 @@ class LevelSets(Map):
                 continue
             slopes = lines.slopes[which]
             terms = [lines.term(which, feature, value, self.levels[feature]) for feature, value in enumerate(row)]
-            after_round = kernel.advance(f, float(slopes[0]) + sum(terms), rate, scale.grid, low, high, hold)
+            after_round = plain(kernel.advance)(f, float(slopes[0]) + sum(terms), rate, scale.grid, low, high, hold)
             for feature, term in enumerate(terms):
                 sums.add((feature,), unit * rate * term)
             sums.add((), unit * (after_round - f - rate * sum(terms)))

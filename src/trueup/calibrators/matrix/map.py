@@ -21,6 +21,7 @@ from trueup.calibrators.model import (
 )
 from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change
 from trueup.calibrators.stopping import apply_link
+from trueup.kernels._jit import answer
 from trueup.kernels.curves import scale_logits
 from trueup.kernels.threads import Workers
 
@@ -73,12 +74,13 @@ class MatrixMap(Map):
         """Return corrected predictions, (n, classes)."""
         before = np.ascontiguousarray(prediction)
         after = np.empty(before.shape)
+        steps = before.size * (10 + 2 * self.left.shape[1])
 
         def evaluate_chunk(start: int) -> None:
             rows = slice(start, start + CHUNK)
-            scale_logits(
-                self.scale, self.intercept, self.left, self.right, self.floors[0], self.temperature_factor, self.mixture,
-                before[rows], after[rows],
+            answer(
+                scale_logits, steps, self.scale, self.intercept, self.left, self.right, self.floors[0],
+                self.temperature_factor, self.mixture, before[rows], after[rows],
             )  # fmt: skip
 
         (workers or Workers()).map(evaluate_chunk, range(0, len(before), CHUNK))

@@ -57,7 +57,6 @@ from trueup.kernels.trees import (
     constant_forest,
     join_forests,
     move_scores,
-    score,
 )
 
 if TYPE_CHECKING:
@@ -203,7 +202,7 @@ class Cascade(Map):
         def score_chunk(start: int) -> None:
             rows = slice(start, start + CHUNK_ROWS)
             P, out = before[rows], after[rows]
-            score(*program, stack_columns(features, rows, len(P)), P, out)
+            program.score(stack_columns(features, rows, len(P)), P, out, len(before))
 
         (workers or Workers()).map(score_chunk, range(0, len(before), CHUNK_ROWS))
         return self._clipped(after).reshape(prediction.shape)
@@ -212,7 +211,7 @@ class Cascade(Map):
         """Return the corrected prediction of one row, given as codes and numbers in the order of the schema."""
         P: FloatArray = np.array([prediction], np.float64)
         if self.rounds:
-            score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
+            self.program.score(np.array(row, np.float64).reshape(-1, 1), P, P)
             P = self._clipped(P)
         return np.asarray(P[0])
 

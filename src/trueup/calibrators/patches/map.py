@@ -13,7 +13,7 @@ from trueup.calibrators.explain import shorten
 from trueup.calibrators.model import Map, is_integer, pack_arrays, read_texts, require, unpack_arrays
 from trueup.calibrators.row_explanation import CLIPPED, Contribution, EffectSums, RowExplanation, explain_change
 from trueup.data.columns import frame_like, to_jsonable
-from trueup.kernels.curves import PatchProgram, score, shift_scores, to_logits
+from trueup.kernels.curves import PatchProgram, shift_scores, to_logits
 from trueup.kernels.threads import Workers
 from trueup.metrics.result import html_table
 
@@ -174,7 +174,7 @@ class PatchMap(Map):
             X = np.empty((len(features), len(before[rows])))
             for position, column in enumerate(features):
                 X[position] = column[rows]
-            score(*program, X, before[rows], after[rows])
+            program.score(X, before[rows], after[rows], len(before))
 
         (workers or Workers()).map(score_chunk, range(0, len(before), CHUNK))
         return after
@@ -183,7 +183,7 @@ class PatchMap(Map):
         """Return the corrected prediction of one row, given as codes and numbers in the order of the schema."""
         P: FloatArray = np.array(prediction, np.float64)
         if self.patches:
-            score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
+            self.program.score(np.array(row, np.float64).reshape(-1, 1), P, P, 1)
         return P
 
     def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.kernels._jit import jit
-from trueup.kernels.laplace import cuda, sweeps, tiles
+from trueup.kernels.laplace import cuda, tiles
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -267,6 +267,8 @@ def _sum_over(rows: BinnedRows, targets: BinnedRows | None, alone: BoolArray, sc
     if task.device == "cuda" and rows.even and cuda.fine_enough(rows.points, middle, most):
         total, method = cuda.sums(*given, queries, middle, scales), "cuda"
     elif d < len(MIN_SWEPT_ROWS) and int(np.diff(rows.starts).max()) > MIN_SWEPT_ROWS[d]:
+        from trueup.kernels.laplace import sweeps  # imports numba
+
         total = np.stack([sweeps.sums(*given, queries, float(scale), task.workers) for scale in scales])
         method = "sweeps"
     elif targets is None and rows.even and rows.fine(most):

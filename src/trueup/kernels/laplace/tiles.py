@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import float32, float64, int32
+from numpy import float32, float64, int32
 
 from trueup.kernels._jit import jit
 
