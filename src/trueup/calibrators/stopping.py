@@ -41,6 +41,10 @@ FIRST_ROUND_ERRORS, SEARCH_ERRORS, LINE_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_E
 # Of a search in repeated cross-validations: each chooses its trees on the same rows, and what chance made of these rows
 # stays when the noise of the folds is averaged out. Calibrated scores are then changed about as rarely as by one.
 REPEATED_SEARCH_ERRORS = 3.0
+# Of a score test of the first round of such a search. Held-out corrections are sums over the other rows, so that each pair
+# of rows counts twice, and the statistic of calibrated scores has about twice the variance of a normal one. Calibrated
+# scores are changed as rarely as by the thresholds above.
+SCORE_TEST_ERRORS = 4.0
 LINE_TEST_ERRORS = 1.0  # the score test of a line selects about as such a threshold of its gain would (by simulation)
 SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the required gain is twice as large
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible
@@ -84,6 +88,20 @@ class TaskLoss:
             return np.asarray(np.logaddexp(0.0, F[:, 0]) - y * F[:, 0])
         top = F.max(axis=1)
         return np.asarray(top + np.log(np.exp(F - top[:, None]).sum(axis=1)) - F[np.arange(len(F)), y.astype(np.int64)])
+
+    def slopes(self, y: FloatArray, F: FloatArray, step: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+        """Return by how much a small part of ``step`` from the scores ``F`` lowers the loss of each row, per unit of it.
+
+        The variances that calibrated scores imply for these slopes follow; None for the squared error.
+        """
+        if self.name == "squared":
+            return 2 * step[:, 0] * (y - F[:, 0]), None
+        if self.name == "log":
+            p = expit(F[:, 0])
+            return step[:, 0] * (y - p), step[:, 0] ** 2 * p * (1 - p)
+        p = softmax(F, axis=1)
+        mean = (p * step).sum(axis=1)
+        return step[np.arange(len(F)), y.astype(np.int64)] - mean, (p * step**2).sum(axis=1) - mean**2
 
     def theta(
         self, y: FloatArray, F: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
@@ -305,6 +323,7 @@ def choose_rounds(
     cluster: IntArray | None = None,
     is_line: Callable[[int], bool] | None = None,
     errors: float = FIRST_ROUND_ERRORS,
+    slopes: Callable[[], tuple[FloatArray, FloatArray | None]] | None = None,
 ) -> tuple[int, list[Evaluation]]:
     """Return the last round that lowered the loss significantly (0: none), and the evaluation of every round.
 
@@ -313,7 +332,9 @@ def choose_rounds(
     lowest loss, significant or not. ``on_improvement`` is called when a round is the best so far, before the next is
     requested. All workers return the same. ``cluster`` has the number of the cluster of each evaluation row. ``is_line``
     returns whether a round is a line, which a score test has found to be needed: it is kept if it lowers the loss, and the
-    search goes on in any case. ``errors`` are the standard errors that the first round must gain.
+    search goes on in any case. ``errors`` are the standard errors that the first round must gain. With ``slopes`` they are
+    those of a score test instead: that a small part of the round lowers the loss, from `TaskLoss.slopes` of the evaluation
+    rows, called after the round. Where the gain of a whole round is z standard errors, the score test has up to 2 z.
     """
     best: FloatArray | None = None
     chosen, evaluations, failed = 0, [], 0
@@ -325,11 +346,16 @@ def choose_rounds(
             continue
         gain, error, rows = paired_gain(best - current, weight, communicator, cluster)
         line = is_line is not None and is_line(number)
-        required = LINE_ERRORS if line else errors
-        improved = gain > required_gain(required, error, rows, evaluations[0].loss)
+        required = required_errors(LINE_ERRORS if line else errors, rows) if rows > 1 else math.inf
+        if slopes is not None and not line and not chosen and 0 < error < math.inf:
+            statistic, effective = score_test(*slopes(), weight, communicator, cluster)
+            if effective > 1:  # the gain exceeds what is required by as much as the statistic does
+                required = gain / error - statistic + required_errors(errors, effective)
+        noise = required * error if rows > 1 else math.inf
+        improved = gain > max(noise, MIN_RELATIVE_GAIN * abs(evaluations[0].loss))
         if lowest:
             improved = loss < evaluations[chosen].loss - LOSS_TOLERANCE * abs(evaluations[chosen].loss)
-        threshold = None if lowest or rows <= 1 else required_errors(required, rows)
+        threshold = None if lowest or rows <= 1 else required
         evaluations.append(Evaluation(loss, gain, error, threshold))
         if improved:
             best, chosen, failed = current, number, 0
@@ -407,8 +433,7 @@ def count_rounds(count: int, *, line: bool = False) -> str:
 
 def required_gain(errors: float, error: float, rows: float, base_loss: float) -> float:
     """Return the gain a round must exceed: ``errors`` standard errors ``error``, more if effective ``rows`` are few."""
-    noise = required_errors(errors, rows) * error if rows > 1 else math.inf
-    return max(noise, MIN_RELATIVE_GAIN * abs(base_loss))
+    return max(required_errors(errors, rows) * error if rows > 1 else math.inf, MIN_RELATIVE_GAIN * abs(base_loss))
 
 
 def required_errors(errors: float, rows: float) -> float:
@@ -474,6 +499,26 @@ def paired_gain(
     rows = min(rows, squares**2 / fourth)
     error = largest * math.sqrt(squares) / total
     return gain, error * math.sqrt(rows / (rows - 1)) if rows > 1 else float("inf"), rows
+
+
+def score_test(
+    slopes: FloatArray,
+    implied: FloatArray | None,
+    weight: FloatArray | None,
+    communicator: Communicator = SINGLE_PROCESS,
+    cluster: IntArray | None = None,
+) -> tuple[float, float]:
+    """Return the mean of ``slopes`` in standard errors, and the effective number of rows; see `paired_gain`.
+
+    The error is the larger of the observed one and that of the ``implied`` variances, which are known where events are few;
+    they are not used with clusters, whose rows are not independent.
+    """
+    mean, error, rows = paired_gain(slopes, weight, communicator, cluster)
+    if implied is not None and cluster is None:
+        w = np.ones(len(implied)) if weight is None else weight
+        variance, mass = map(float, communicator.all_reduce_sum([(w**2 * implied).sum(), w.sum()]))
+        error = max(error, math.sqrt(variance) / mass)
+    return mean / error if 0 < error < math.inf else 0.0, rows
 
 
 @dataclass(frozen=True, eq=False)

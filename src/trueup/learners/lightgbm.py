@@ -343,7 +343,7 @@ class TreeGrower:
         if data.valid is not None:
             self._booster.add_valid(data.valid, "valid")
 
-    def grow(self, trees: int) -> list[float]:
+    def grow(self, trees: int, *, evaluate: bool = True) -> list[float]:
         """Grow this many more trees (of each output); return the mean loss of the held-out rows after each."""
         losses = []
         for _ in range(trees):
@@ -354,13 +354,13 @@ class TreeGrower:
                     f"LightGBM could not grow a tree: {error}", hint="increase min_hessian, or limit leaves"
                 ) from error
             self._counts.append(self._booster.current_iteration())  # a tree without a split is not added
-            if self._evaluated:
+            if self._evaluated and evaluate:
                 losses.append(float(self._booster.eval_valid()[0][2]))
         return losses
 
-    def grow_to(self, trees: int) -> list[float]:
-        """Grow more trees until there are this many (of each output), as `grow` does."""
-        return self.grow(max(0, trees - len(self._counts) + 1))
+    def grow_to(self, trees: int) -> None:
+        """Grow more trees until there are this many (of each output), without their losses."""
+        self.grow(max(0, trees - len(self._counts) + 1), evaluate=False)
 
     def gains(self, trees: int) -> FloatArray:
         """Return the sum of the gains of the splits of the first ``trees`` trees on each feature, then on each score."""

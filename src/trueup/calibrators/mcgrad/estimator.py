@@ -15,7 +15,7 @@ from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.history import History
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound, Checkpoint, fingerprint_table
-from trueup.calibrators.mcgrad.grower import CascadeGrower, gain_shares, is_complete, now
+from trueup.calibrators.mcgrad.grower import CascadeGrower, FastRates, gain_shares, is_complete, now
 from trueup.calibrators.mcgrad.repeats import RepeatedGrower
 from trueup.calibrators.scoring import score_name
 from trueup.calibrators.stopping import CrossValidation, task_loss
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 # Numbers of leaves that a fit chooses from after tables (depth 2), and the learning rate of each: small trees tolerate
 # larger steps. Trees of many leaves are compared where each would have enough rows.
-TABLE_RATE = FAST_RATE = 0.3
-LEAVES = {8: 0.2, 16: 0.15, 31: 0.1, 64: 0.1, 128: 0.1}
+TABLE_RATE = 0.3
+FAST_RATES = ((100, 0.5), (200, 0.3))  # many rows that need more than so many tables, or larger trees: learning rate
+LEAVES = {12: 0.15, 40: 0.1, 128: 0.1}
 MIN_ROWS_PER_LEAF = 20
 SINGLE_RATE = 0.1  # of a single model, which is not averaged with others
 MAX_TREES, FIXED_TREES = 2000, 100
@@ -225,7 +226,7 @@ class MCGrad(SegmentCalibrator):
         first = CascadeGrower(
             rows, loss, splits, growth, stopping.scale_weights(rows.weight, len(table)),
             Workers(self.threads), progress, capacities=self._capacities(growth, len(table)),
-            fast_rate=self._fast_rate(), max_rounds=self._max_rounds(),
+            fast_rates=self._fast_rates(), max_rounds=self._max_rounds(),
             line=self.stopping is not None, averaged=self._is_averaged(),
             given=checkpoint.rounds(len(splits)) if checkpoint else (),
             on_round=checkpoint.keep if checkpoint and repeats == 1 else None,
@@ -242,7 +243,9 @@ class MCGrad(SegmentCalibrator):
             on_improvement=None if self.stopping is None else grower.keep_best,
             cluster=stopping.cluster_numbers(rows, evaluated) if score is None else None,
             is_line=lambda number: rounds[number - 1].is_line,
-            errors=stopping.SEARCH_ERRORS if repeats == 1 else stopping.REPEATED_SEARCH_ERRORS,
+            errors=stopping.SCORE_TEST_ERRORS if score is None
+            else stopping.SEARCH_ERRORS if repeats == 1 else stopping.REPEATED_SEARCH_ERRORS,
+            slopes=grower.slopes if score is None else None,
         )
         cascade, history, importances = self._finish(
             table.schema, *choice, rounds, grower.refit, training, late=grower.late
@@ -376,9 +379,9 @@ class MCGrad(SegmentCalibrator):
             *(replace(growth, depth=None, leaves=leaves, learning_rate=rate or LEAVES[leaves]) for leaves in larger),
         ]
 
-    def _fast_rate(self) -> float | None:
-        """Return the learning rate for many rows that need many trees; None if the rate is given."""
-        return FAST_RATE if self.learning_rate is None and self._is_averaged() else None
+    def _fast_rates(self) -> FastRates | None:
+        """Return the learning rates for many rows that need many trees; None if the rate is given."""
+        return FAST_RATES if self.learning_rate is None and self._is_averaged() else None
 
     def _monotone(self, schema: Schema) -> tuple[int, ...]:
         """Validate the constraints; return 1, -1 or 0 for every feature, then for the prediction."""
