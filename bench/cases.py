@@ -75,12 +75,13 @@ class Case:
         return CASES / f"{self.name}.parquet"
 
 
-def cases(seeds: int, only: str = "") -> list[Case]:
-    """List every case whose name contains ``only``, and make those that are not there yet."""
+def cases(seeds: int, only: str = "", named: set[str] | None = None) -> list[Case]:
+    """List every case whose name contains ``only`` (and is ``named``), and make those that are not there yet."""
     found = []
     for source in SOURCES:
         for base in (*BASES, "own") if source.score else BASES:
             found += [case for seed in range(seeds) if only in (case := Case(source, base, seed)).name]
+    found = [case for case in found if named is None or case.name in named]
     CASES.mkdir(parents=True, exist_ok=True)
     for case in found:
         if not case.path.exists():

@@ -53,7 +53,7 @@ class MCGrad(SegmentCalibrator):
 
     The first round is a line (slope and intercept) if a test shows that scores need one. Each further round fits trees to
     the residuals of the score before it, with that score among the features, and is kept only if it lowers the loss of
-    held-out rows significantly; if no round is kept, scores are left unchanged.
+    held-out rows significantly (the first one by a score test); if no round is kept, scores are left unchanged.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class MCGrad(SegmentCalibrator):
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
     depth : "auto", int or None
-        The maximum depth of a tree. By default the fit compares tables (depth 2) and trees of 8 to 128 leaves on held-out
+        The maximum depth of a tree. By default the fit compares tables (depth 2) and trees of 12 to 128 leaves on held-out
         rows, and takes the simplest that is as good as the best within half a standard error; ``history_.capacities`` has
         the comparison. With 2, trees collapse into tables of feature pairs: the time to score a row does not depend on
         their number. With None, trees are limited by ``leaves`` alone.
@@ -77,8 +77,8 @@ class MCGrad(SegmentCalibrator):
         The maximum number of leaves of a tree, which the fit then does not choose; by default ``2 ** depth``, or 5 if depth
         is None.
     learning_rate : float, optional
-        By default 0.3 for tables to 0.1 for large trees if the models of a cross-validation are averaged (0.3 for all if
-        more than 50,000 rows need many trees), and 0.1 for a single model.
+        By default 0.3 for tables to 0.1 for large trees if the models of a cross-validation are averaged (0.5 for tables and
+        0.3 for others if more than 50,000 rows need many trees), and 0.1 for a single model.
     feature_fraction : float
         The share of the features that each tree may use.
     min_hessian : float
