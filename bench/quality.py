@@ -4,8 +4,8 @@
     python bench/quality.py --ours
     python bench/quality.py --chance
 
-With --only, the other cases are those of the last run; with --ours all cases of the last run are fitted again, and the figures
-of the others are those of that run (the base scores must have the same loss).
+With --only, the other cases are those of the last run. With --ours the cases of the last run are fitted again by us alone:
+the figures of the others are those of that run (the base scores must have the same loss).
 
 Real data sets, three base models each (and one real score), calibration rows that no base model saw. Two of the data sets
 were kept apart while defaults were chosen (`Source.unseen`). For every case:
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--chance", action="store_true", help="only the worst segment of calibrated scores")
     arguments = parser.parse_args()
     if arguments.ours:
-        fit_again()
+        fit_again(arguments.only)
         return
     chosen = cases(arguments.seeds, arguments.only)
     if arguments.chance:
@@ -222,10 +222,11 @@ def main() -> None:
     write(rows)
 
 
-def fit_again() -> None:
-    """Fit the cases of the last run again, and keep the figures of the others."""
+def fit_again(only: str) -> None:
+    """Fit the cases of the last run again, those whose name contains ``only``, and keep the figures of the others."""
     last = {row["case"]: row for row in json.loads((RESULTS / "quality.json").read_text())["cases"]}
-    rows, every = [], cases(5, named=set(last))
+    every = cases(5, only, set(last))
+    rows = [row for row in last.values() if only not in row["case"]]
     (KEPT / "ours").mkdir(parents=True, exist_ok=True)
     for case in every:
         row = fit(case)
@@ -236,9 +237,12 @@ def fit_again() -> None:
         row["sigma_ours"] = {**known["sigma_ours"], **row["sigma_ours"]}
         row["sigma"] = known["sigma"]
         rows.append(row)
-        print(f"{case.name:32s} {row['log_loss']['trueup']:.5f} {known['log_loss']['trueup']:.5f} {row['seconds']:.1f} s", flush=True)
+        print(
+            f"{case.name:32s} {row['log_loss']['trueup']:.5f} {known['log_loss']['trueup']:.5f} {row['seconds']:.1f} s",
+            flush=True,
+        )
     predictions = [str(one) for case in every for one in (KEPT / "ours" / f"{case.name}.npz", case.path)]
-    for row, found in zip(rows, run_peer("mcgrad", "mcgrad_fit.py", "sigma", *predictions), strict=True):
+    for row, found in zip(rows[-len(every) :], run_peer("mcgrad", "mcgrad_fit.py", "sigma", *predictions), strict=True):
         row["sigma"] = {**row["sigma"], **found}
     order = {name: at for at, name in enumerate(last)}
     write(sorted(rows, key=lambda row: order[row["case"]]))

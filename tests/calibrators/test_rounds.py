@@ -118,9 +118,7 @@ def test_the_first_round_must_pass_the_score_test():
     needed = SCORE_TEST_ERRORS * (1 + SMALL_SAMPLE_ROWS / (rows - 1))
     for factor, kept in ((0.99, 0), (1.01, 1)):
         own = (error * needed * factor + spread, None)
-        chosen, judged = choose_rounds(
-            iter([base, after]), None, errors=SCORE_TEST_ERRORS, slopes=lambda own=own: own
-        )
+        chosen, judged = choose_rounds(iter([base, after]), None, errors=SCORE_TEST_ERRORS, slopes=lambda own=own: own)
         assert chosen == kept
         # The gain exceeds its threshold by as many standard errors as the slope does.
         assert judged[1].gain / judged[1].error - judged[1].threshold == pytest.approx(needed * (factor - 1))

@@ -38,13 +38,12 @@ THETA_BOUNDS = (0.5, 2.0)  # of the factor of a round of trees: it corrects how 
 # more power; the first one after a line less, since scores are changed anyway; a later one more, because it makes the model
 # larger and slower.
 FIRST_ROUND_ERRORS, SEARCH_ERRORS, LINE_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_ERRORS = 1.5, 2.0, 0.0, 1.0, 2.0
-# Of a search in repeated cross-validations: each chooses its trees on the same rows, and what chance made of these rows
-# stays when the noise of the folds is averaged out. Calibrated scores are then changed about as rarely as by one.
-REPEATED_SEARCH_ERRORS = 3.0
-# Of a score test of the first round of such a search. Held-out corrections are sums over the other rows, so that each pair
-# of rows counts twice, and the statistic of calibrated scores has about twice the variance of a normal one. Calibrated
-# scores are changed as rarely as by the thresholds above.
+# Of a score test of the first round of such a search: held-out corrections are sums over the other rows, so that each pair
+# of rows counts twice, and the statistic of calibrated scores has up to twice the variance of a normal one.
 SCORE_TEST_ERRORS = 4.0
+# Both in repeated cross-validations: each chooses its trees on the same rows, and what chance made of these rows stays when
+# the noise of the folds is averaged out. Calibrated scores are then changed about as rarely as by one.
+REPEATED_SEARCH_ERRORS, REPEATED_SCORE_TEST_ERRORS = 3.0, 4.5
 LINE_TEST_ERRORS = 1.0  # the score test of a line selects about as such a threshold of its gain would (by simulation)
 SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the required gain is twice as large
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible

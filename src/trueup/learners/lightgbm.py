@@ -435,7 +435,9 @@ def _parse_model(text: str, outputs: int, origins: Sequence[tuple[int, FloatArra
     return Forest(**{name: array.astype(ARRAY_TYPES.get(name, np.int32)) for name, array in arrays.items()})
 
 
-def _parse_sets(trees: Sequence[Mapping[str, str]], tree_of: IntArray, sets: IntArray) -> tuple[AnyArray, AnyArray, AnyArray]:
+def _parse_sets(
+    trees: Sequence[Mapping[str, str]], tree_of: IntArray, sets: IntArray
+) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Return per node the start (-1 for none) and the number of words of its set of categories; then all words.
 
     ``sets`` has the number of the set of each node in its tree, ``tree_of``; -1 for none.

@@ -77,8 +77,8 @@ class MCGrad(SegmentCalibrator):
         The maximum number of leaves of a tree, which the fit then does not choose; by default ``2 ** depth``, or 5 if depth
         is None.
     learning_rate : float, optional
-        By default 0.3 for tables to 0.1 for large trees if the models of a cross-validation are averaged (0.5 for tables and
-        0.3 for others if more than 50,000 rows need many trees), and 0.1 for a single model.
+        By default 0.3 for tables to 0.1 for large trees if the models of a cross-validation are averaged (0.5 and 0.3 if
+        more than 50,000 rows need many trees), and 0.1 for a single model.
     feature_fraction : float
         The share of the features that each tree may use.
     min_hessian : float
@@ -236,6 +236,9 @@ class MCGrad(SegmentCalibrator):
         if isinstance(self.stopping, CrossValidation) and repeats > 1:
             grower = RepeatedGrower(first, self.stopping, repeats, training)
         evaluated, rounds = grower.evaluated_rows, grower.rounds
+        errors = (stopping.SCORE_TEST_ERRORS, stopping.REPEATED_SCORE_TEST_ERRORS)
+        if score is not None:
+            errors = (stopping.SEARCH_ERRORS, stopping.REPEATED_SEARCH_ERRORS)
         choice = stopping.choose_rounds(
             grower.losses(),
             None if rows.weight is None or score is not None else rows.weight[evaluated],
@@ -243,8 +246,7 @@ class MCGrad(SegmentCalibrator):
             on_improvement=None if self.stopping is None else grower.keep_best,
             cluster=stopping.cluster_numbers(rows, evaluated) if score is None else None,
             is_line=lambda number: rounds[number - 1].is_line,
-            errors=stopping.SCORE_TEST_ERRORS if score is None
-            else stopping.SEARCH_ERRORS if repeats == 1 else stopping.REPEATED_SEARCH_ERRORS,
+            errors=errors[repeats > 1],
             slopes=grower.slopes if score is None else None,
         )
         cascade, history, importances = self._finish(

@@ -156,7 +156,7 @@ class CascadeGrower:
         self.best = self.held_out_scores()
 
     def slopes(self, scores: FloatArray | None = None) -> tuple[FloatArray, FloatArray | None]:
-        """Return `TaskLoss.slopes` of the evaluated rows, from the base score to ``scores``, by default the current ones."""
+        """Return `TaskLoss.slopes` of the evaluated rows, from the base score to ``scores`` (None: the current ones)."""
         rows = self.evaluated_rows
         start = self.loss.apply_link(self.table.prediction[rows], self._start_floors)
         return self.loss.slopes(self.y[rows], start, (self.held_out_scores() if scores is None else scores) - start)
