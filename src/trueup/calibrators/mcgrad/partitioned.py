@@ -23,6 +23,7 @@ from trueup.calibrators.mcgrad.cascade import CascadeRound, fingerprint_table
 from trueup.calibrators.mcgrad.grower import CascadeGrower, FastRates, is_complete, now
 from trueup.calibrators.scoring import refuse_score
 from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
+from trueup.calibrators.validation_rows import refuse_training_rows, warn_if_trained_on
 from trueup.cluster.files import ScanPartitions
 from trueup.data.columns import engine_of
 from trueup.data.folds import assign_clusters_by_hash, assign_folds_by_hash, digest_rows, random_row_keys
@@ -137,8 +138,8 @@ def fit_partitioned(
     validation = None
     if isinstance(rule, Validation):
         validation = calibrator._read_labelled(rule.data, rule.outcome, rule.sample_weight, sample.schema, rule.cluster)
-        stopping.refuse_training_rows(sample, validation)
-        stopping.warn_if_trained_on(sample, validation, task_loss(schema.task), stacklevel=5)
+        refuse_training_rows(sample, validation)
+        warn_if_trained_on(sample, validation, task_loss(schema.task), stacklevel=5)
     plan = FitPlan(
         growth, tuple(calibrator._capacities(growth, len(summary))), calibrator._fast_rates(), calibrator._is_averaged(),
         rule if isinstance(rule, (CrossValidation, Holdout)) else None,
