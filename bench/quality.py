@@ -5,13 +5,14 @@
     python bench/quality.py --chance
 
 With --only, the other cases are those of the last run. With --ours the cases of the last run are fitted again by us alone:
-the figures of the others are those of that run (the base scores must have the same loss).
+the figures of the others are those of that run (the base scores must have the same loss up to 1e-5).
 
 Real data sets, three base models each (and one real score), calibration rows that no base model saw. Two of the data sets
 were kept apart while defaults were chosen (`Source.unseen`). For every case:
 log loss of the test rows, and the multicalibration error of the test rows in sigmas, by mcgrad's own MulticalibrationError
-and by ours. Predictions of the peers are kept under .bench/ and made once. With --chance only what our measure is by
-chance, of the base scores with outcomes drawn from them; it is added to the results there are, for their cases.
+and by ours. Predictions of the peers are kept under .bench/ and made once. With --chance only what the measures are by
+chance, added to the results there are, for their cases: ours of the base scores with outcomes drawn from them, mcgrad's of
+the corrected scores of the last run, drawn alike.
 """
 
 from __future__ import annotations
@@ -108,13 +109,22 @@ def by_chance(case: Case) -> float:
     return float(tu.audit(test.assign(y=drawn), outcome="y", prediction="p", by=by).worst_sigma)
 
 
-def add_chance(chosen: list[Case]) -> None:
-    """Write to the results what the worst segment of each case is by chance."""
+def add_chance() -> None:
+    """Write to the results what the worst segment of each case is by chance, by our measure and by mcgrad's."""
     found = json.loads((RESULTS / "quality.json").read_text())
-    measured = {row["case"] for row in found["cases"]}
-    values = {case.name: by_chance(case) for case in chosen if case.name in measured}
+    chosen = cases(5, named={row["case"] for row in found["cases"]})
+    values = {case.name: by_chance(case) for case in chosen}
     all_values = list(values.values())
     found["by chance"] = {"mean": float(np.mean(all_values)), "median": float(np.median(all_values)), "cases": values}
+    ours = [case for case in chosen if (KEPT / "ours" / f"{case.name}.npz").exists()]
+    pairs = [str(one) for case in ours for one in (KEPT / "ours" / f"{case.name}.npz", case.path)]
+    results = run_peer("mcgrad", "mcgrad_fit.py", "chance", *pairs)
+    drawn = {case.name: each["trueup"] for case, each in zip(ours, results, strict=True)}
+    sigmas = list(drawn.values())
+    found["by chance, mcgrad's measure"] = {
+        "mean": float(np.mean(sigmas)), "median": float(np.median(sigmas)), "deviation": float(np.std(sigmas, ddof=1)),
+        "cases": drawn,
+    }  # fmt: skip
     (RESULTS / "quality.json").write_text(json.dumps(found, indent=2) + "\n")
 
 
@@ -190,10 +200,10 @@ def main() -> None:
     if arguments.ours:
         fit_again(arguments.only)
         return
-    chosen = cases(arguments.seeds, arguments.only)
     if arguments.chance:
-        add_chance(chosen)
+        add_chance()
         return
+    chosen = cases(arguments.seeds, arguments.only)
     PEER.mkdir(parents=True, exist_ok=True)
     KEPT.mkdir(parents=True, exist_ok=True)
     missing = [str(case.path) for case in chosen if not (PEER / f"{case.name}.npz").exists()]
@@ -231,7 +241,7 @@ def fit_again(only: str) -> None:
     for case in every:
         row = fit(case)
         known = last[case.name]
-        if not np.isclose(row["log_loss"]["base"], known["log_loss"]["base"], rtol=1e-9):
+        if not np.isclose(row["log_loss"]["base"], known["log_loss"]["base"], rtol=1e-5):
             raise SystemExit(f"{case.name}: these are not the rows of the last run")
         row["log_loss"] = {**known["log_loss"], **row["log_loss"]}
         row["sigma_ours"] = {**known["sigma_ours"], **row["sigma_ours"]}
@@ -263,7 +273,9 @@ def write(rows: list[dict[str, Any]]) -> None:
     if ratios:
         text = "covertype, log loss as a multiple of a refit's, worst case"
         checks[text] = check(text, max(ratios), 1.05, at_most=True)
-    save("quality", {"checks": checks, "summary": found, "cases": rows})
+    last = json.loads((RESULTS / "quality.json").read_text()) if (RESULTS / "quality.json").exists() else {}
+    chance = {name: figures for name, figures in last.items() if name.startswith("by chance")}
+    save("quality", {"checks": checks, "summary": found, "cases": rows, **chance})
 
 
 if __name__ == "__main__":

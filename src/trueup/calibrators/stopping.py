@@ -42,7 +42,7 @@ FIRST_ROUND_ERRORS, SEARCH_ERRORS, LINE_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_E
 SCORE_TEST_ERRORS = 4.0
 # Both in repeated cross-validations: each chooses its trees on the same rows, and what chance made of these rows stays when
 # the noise of the folds is averaged out. Calibrated scores are then changed about as rarely as by one.
-REPEATED_SEARCH_ERRORS, REPEATED_SCORE_TEST_ERRORS = 3.0, 4.5
+REPEATED_SEARCH_ERRORS, REPEATED_SCORE_TEST_ERRORS = 3.0, 5.5
 LINE_TEST_ERRORS = 1.0  # the score test of a line selects about as such a threshold of its gain would (by simulation)
 SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the required gain is twice as large
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible
