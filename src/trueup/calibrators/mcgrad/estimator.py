@@ -236,9 +236,10 @@ class MCGrad(SegmentCalibrator):
         if isinstance(self.stopping, CrossValidation) and repeats > 1:
             grower = RepeatedGrower(first, self.stopping, repeats, training)
         evaluated, rounds = grower.evaluated_rows, grower.rounds
-        errors = (stopping.SCORE_TEST_ERRORS, stopping.REPEATED_SCORE_TEST_ERRORS)
-        if score is not None:
-            errors = (stopping.SEARCH_ERRORS, stopping.REPEATED_SEARCH_ERRORS)
+        tested = isinstance(self.stopping, CrossValidation) and score is None
+        errors = (stopping.SEARCH_ERRORS, stopping.REPEATED_SEARCH_ERRORS)
+        if tested:
+            errors = (stopping.SCORE_TEST_ERRORS, stopping.REPEATED_SCORE_TEST_ERRORS)
         choice = stopping.choose_rounds(
             grower.losses(),
             None if rows.weight is None or score is not None else rows.weight[evaluated],
@@ -247,7 +248,7 @@ class MCGrad(SegmentCalibrator):
             cluster=stopping.cluster_numbers(rows, evaluated) if score is None else None,
             is_line=lambda number: rounds[number - 1].is_line,
             errors=errors[repeats > 1],
-            slopes=grower.slopes if score is None else None,
+            slopes=grower.slopes if tested else None,
         )
         cascade, history, importances = self._finish(
             table.schema, *choice, rounds, grower.refit, training, late=grower.late

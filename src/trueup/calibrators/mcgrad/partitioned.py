@@ -240,12 +240,14 @@ def _fit_round(
     """
     grower = _make_grower(table, sizes, communicator, plan, rounds)
     weight = None if grower.table.weight is None else grower.table.weight[grower.evaluated_rows]
+    tested = isinstance(plan.rule, CrossValidation)
     losses = itertools.islice(grower.losses(), len(rounds) + 2)
     chosen, evaluations = stopping.choose_rounds(
         losses, weight, patience=plan.patience, communicator=communicator,
         cluster=stopping.cluster_buckets(grower.table, grower.evaluated_rows),
-        is_line=lambda number: grower.rounds[number - 1].is_line, errors=stopping.SCORE_TEST_ERRORS,
-        slopes=grower.slopes,
+        is_line=lambda number: grower.rounds[number - 1].is_line,
+        errors=stopping.SCORE_TEST_ERRORS if tested else stopping.SEARCH_ERRORS,
+        slopes=grower.slopes if tested else None,
     )  # fmt: skip
     added = grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None
     return added, chosen, evaluations, grower.training or [], grower.late
