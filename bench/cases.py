@@ -75,13 +75,14 @@ class Case:
         return CASES / f"{self.name}.parquet"
 
 
-def cases(seeds: int, only: str = "") -> list[Case]:
-    """List the cases whose name contains a part of ``only`` (separated by commas); make those that are not there yet."""
+def cases(seeds: int, only: str = "", named: set[str] | None = None) -> list[Case]:
+    """List the cases whose name contains a part of ``only`` (and is ``named``), and make those that are not there yet."""
     found = []
     for source in SOURCES:
         for base in (*BASES, "own") if source.score else BASES:
             every = [Case(source, base, seed) for seed in range(seeds)]
             found += [case for case in every if any(part in case.name for part in only.split(","))]
+    found = [case for case in found if named is None or case.name in named]
     CASES.mkdir(parents=True, exist_ok=True)
     for case in found:
         if not case.path.exists():

@@ -53,6 +53,7 @@ def fixing() -> list[str]:
         *table(["", "", *methods], rows),
         "",
         "By chance: the worst segment of the base scores with outcomes drawn from them, as if they were calibrated. "
+        + chance_of_mcgrad(found)
         + single_cases(found["cases"], methods),
         "",
         "Mean log loss over the seeds:",
@@ -64,6 +65,20 @@ def fixing() -> list[str]:
         "`python bench/quality.py`",
         "",
     ]
+
+
+def chance_of_mcgrad(found: dict[str, Any]) -> str:
+    """State what mcgrad's measure is for scores that are calibrated exactly."""
+    chance = found.get("by chance, mcgrad's measure")
+    if chance is None:
+        return ""
+    rows = [case["sigma"] for case in found["cases"]]
+    close = sum(abs(own["trueup"] - own["mcgrad"]) < chance["deviation"] for own in rows)
+    return (
+        f"By mcgrad's measure, corrected scores with outcomes drawn from them have {chance['mean']:.2f} on average, with a "
+        f"standard deviation of {chance['deviation']:.2f} between cases; in {close} of {len(rows)} cases the two methods "
+        "differ by less than that. "
+    )
 
 
 def single_cases(cases: list[dict[str, Any]], methods: tuple[str, ...]) -> str:

@@ -1,15 +1,18 @@
 """Held-out quality of MCGrad beside mcgrad 0.1.5, isotonic regression, and refitting LightGBM on features and score.
 
     python bench/quality.py [--seeds 5] [--only adult,crime] [--kept]
+    python bench/quality.py --ours
     python bench/quality.py --chance
 
-With --only, the other cases are those of the last run.
+With --only, the other cases are those of the last run. With --ours the cases of the last run are fitted again by us alone:
+the figures of the others are those of that run (the base scores must have the same loss up to 1e-5).
 
 Real data sets, three base models each (and one real score), calibration rows that no base model saw. Two of the data sets
 were kept apart while defaults were chosen (`Source.unseen`). For every case:
 log loss of the test rows, and the multicalibration error of the test rows in sigmas, by mcgrad's own MulticalibrationError
-and by ours. Predictions of the peers are kept under .bench/ and made once. With --chance only what our measure is by
-chance, of the base scores with outcomes drawn from them; it is added to the results there are, for their cases.
+and by ours. Predictions of the peers are kept under .bench/ and made once. With --chance only what the measures are by
+chance, added to the results there are, for their cases: ours of the base scores with outcomes drawn from them, mcgrad's of
+the corrected scores of the last run, drawn alike.
 """
 
 from __future__ import annotations
@@ -106,13 +109,22 @@ def by_chance(case: Case) -> float:
     return float(tu.audit(test.assign(y=drawn), outcome="y", prediction="p", by=by).worst_sigma)
 
 
-def add_chance(chosen: list[Case]) -> None:
-    """Write to the results what the worst segment of each case is by chance."""
+def add_chance() -> None:
+    """Write to the results what the worst segment of each case is by chance, by our measure and by mcgrad's."""
     found = json.loads((RESULTS / "quality.json").read_text())
-    measured = {row["case"] for row in found["cases"]}
-    values = {case.name: by_chance(case) for case in chosen if case.name in measured}
+    chosen = cases(5, named={row["case"] for row in found["cases"]})
+    values = {case.name: by_chance(case) for case in chosen}
     all_values = list(values.values())
     found["by chance"] = {"mean": float(np.mean(all_values)), "median": float(np.median(all_values)), "cases": values}
+    ours = [case for case in chosen if (KEPT / "ours" / f"{case.name}.npz").exists()]
+    pairs = [str(one) for case in ours for one in (KEPT / "ours" / f"{case.name}.npz", case.path)]
+    results = run_peer("mcgrad", "mcgrad_fit.py", "chance", *pairs)
+    drawn = {case.name: each["trueup"] for case, each in zip(ours, results, strict=True)}
+    sigmas = list(drawn.values())
+    found["by chance, mcgrad's measure"] = {
+        "mean": float(np.mean(sigmas)), "median": float(np.median(sigmas)), "deviation": float(np.std(sigmas, ddof=1)),
+        "cases": drawn,
+    }  # fmt: skip
     (RESULTS / "quality.json").write_text(json.dumps(found, indent=2) + "\n")
 
 
@@ -129,16 +141,24 @@ def others_sigmas(chosen: list[Case]) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def measure(case: Case) -> dict[str, Any]:
+    """Fit one case, beside the others."""
+    row = fit(case)
+    y = parts(case)[1]["y"].to_numpy(float)
+    row["log_loss"] |= {name: float(log_loss(y, p).mean()) for name, p in others(case).items()}
+    return row
+
+
+def fit(case: Case) -> dict[str, Any]:
     """Fit one case; keep what it predicts."""
     train, test = parts(case)
     start = time.perf_counter()
     fix = tu.MCGrad("p", threads=2).fit(train, "y")
     seconds = time.perf_counter() - start
-    y = test["y"].to_numpy(float)
+    y, base = test["y"].to_numpy(float), test["p"].to_numpy()
     ours = fix.predict(test)
     (KEPT / "ours").mkdir(exist_ok=True)
     np.savez(KEPT / "ours" / f"{case.name}.npz", trueup=ours)
-    losses = {name: log_loss(y, p) for name, p in {"trueup": ours, **others(case)}.items()}
+    losses = {"trueup": log_loss(y, ours), "base": log_loss(y, base)}
     change = losses["trueup"] - losses["base"]
     return {
         "case": case.name, "unseen": case.source.unseen, "rows": len(train), "seconds": seconds,
@@ -174,12 +194,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default="")
     parser.add_argument("--kept", action="store_true", help="only cases that mcgrad was run on before")
+    parser.add_argument("--ours", action="store_true", help="fit only ours again, on the cases of the last run")
     parser.add_argument("--chance", action="store_true", help="only the worst segment of calibrated scores")
     arguments = parser.parse_args()
-    chosen = cases(arguments.seeds, arguments.only)
-    if arguments.chance:
-        add_chance(chosen)
+    if arguments.ours:
+        fit_again(arguments.only)
         return
+    if arguments.chance:
+        add_chance()
+        return
+    chosen = cases(arguments.seeds, arguments.only)
     PEER.mkdir(parents=True, exist_ok=True)
     KEPT.mkdir(parents=True, exist_ok=True)
     missing = [str(case.path) for case in chosen if not (PEER / f"{case.name}.npz").exists()]
@@ -205,6 +229,37 @@ def main() -> None:
         rows = [row for row in last if row["case"] not in again] + rows
         order = {row["case"]: at for at, row in enumerate(last)}
         rows.sort(key=lambda row: order.get(row["case"], len(order)))
+    write(rows)
+
+
+def fit_again(only: str) -> None:
+    """Fit the cases of the last run again, those whose name contains ``only``, and keep the figures of the others."""
+    last = {row["case"]: row for row in json.loads((RESULTS / "quality.json").read_text())["cases"]}
+    every = cases(5, only, set(last))
+    rows = [row for row in last.values() if only not in row["case"]]
+    (KEPT / "ours").mkdir(parents=True, exist_ok=True)
+    for case in every:
+        row = fit(case)
+        known = last[case.name]
+        if not np.isclose(row["log_loss"]["base"], known["log_loss"]["base"], rtol=1e-5):
+            raise SystemExit(f"{case.name}: these are not the rows of the last run")
+        row["log_loss"] = {**known["log_loss"], **row["log_loss"]}
+        row["sigma_ours"] = {**known["sigma_ours"], **row["sigma_ours"]}
+        row["sigma"] = known["sigma"]
+        rows.append(row)
+        print(
+            f"{case.name:32s} {row['log_loss']['trueup']:.5f} {known['log_loss']['trueup']:.5f} {row['seconds']:.1f} s",
+            flush=True,
+        )
+    predictions = [str(one) for case in every for one in (KEPT / "ours" / f"{case.name}.npz", case.path)]
+    for row, found in zip(rows[-len(every) :], run_peer("mcgrad", "mcgrad_fit.py", "sigma", *predictions), strict=True):
+        row["sigma"] = {**row["sigma"], **found}
+    order = {name: at for at, name in enumerate(last)}
+    write(sorted(rows, key=lambda row: order[row["case"]]))
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    """Summarise the rows, hold them against the bars, and write the results."""
     parts_of = {"all": rows, "unseen": [row for row in rows if row["unseen"]]}
     found = {name: summary(some) for name, some in parts_of.items() if some}
     checks = {}
@@ -218,7 +273,9 @@ def main() -> None:
     if ratios:
         text = "covertype, log loss as a multiple of a refit's, worst case"
         checks[text] = check(text, max(ratios), 1.05, at_most=True)
-    save("quality", {"checks": checks, "summary": found, "cases": rows})
+    last = json.loads((RESULTS / "quality.json").read_text()) if (RESULTS / "quality.json").exists() else {}
+    chance = {name: figures for name, figures in last.items() if name.startswith("by chance")}
+    save("quality", {"checks": checks, "summary": found, "cases": rows, **chance})
 
 
 if __name__ == "__main__":

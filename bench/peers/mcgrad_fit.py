@@ -2,6 +2,7 @@
 
 python mcgrad_fit.py fit OUT CASE...          (predictions for the test rows and the times, one .npz a case under OUT)
 python mcgrad_fit.py sigma PREDICTIONS CASE ...   (its MulticalibrationError of every array in an .npz of test predictions)
+python mcgrad_fit.py chance PREDICTIONS CASE ...  (the same of outcomes that are drawn from the first array)
 python mcgrad_fit.py score CASE ROWS REPEAT   (time of batch and one-row scoring)
 python mcgrad_fit.py time CASE                (time of a fit)
 """
@@ -57,7 +58,12 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def sigma(*pairs):
+def chance(*pairs):
+    """Measure the first array of each .npz against outcomes drawn from it, as if it were calibrated."""
+    return sigma(*pairs, drawn=True)
+
+
+def sigma(*pairs, drawn=False):
     """Measure every array of each .npz of test predictions; pairs of PREDICTIONS and CASE."""
     found = []
     for predictions, path in zip(pairs[::2], pairs[1::2], strict=True):
@@ -65,6 +71,8 @@ def sigma(*pairs):
         found.append({})
         for name, p in np.load(predictions).items():
             test["p"] = p
+            if drawn:
+                test["y"] = (np.random.default_rng(5).random(len(p)) < p).astype(int)
             audit = MulticalibrationError(
                 df=test, label_column="y", score_column="p",
                 categorical_segment_columns=roles["categorical_feature_column_names"],
@@ -104,5 +112,5 @@ if __name__ == "__main__":
     if mode == "fit":
         result = fit_all(rest[0], rest[1:])
     else:
-        result = {"sigma": sigma, "score": score, "time": time_fit}[mode](*rest)
+        result = {"sigma": sigma, "chance": chance, "score": score, "time": time_fit}[mode](*rest)
     print(json.dumps(result))

@@ -142,7 +142,7 @@ def test_interactions_of_three_features_get_larger_trees_than_depth_2():
     chosen = [trial for trial in fix.history_.capacities if trial.chosen]
     assert [trial.depth for trial in chosen] == [None]
     new = interacting(4000, 1, 3)
-    assert log_loss(new["y"], fix.predict(new)) < log_loss(new["y"], new["p"]) - 0.04
+    assert log_loss(new["y"], fix.predict(new)) < log_loss(new["y"], new["p"]) - 0.035
     tables = tu.MCGrad("p", depth=2, feature_fraction=1.0, threads=1).fit(interacting(6000, 0, 3), "y")
     assert tables.history_.capacities == ()
     assert log_loss(new["y"], fix.predict(new)) < log_loss(new["y"], tables.predict(new)) - 0.02

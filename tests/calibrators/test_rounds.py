@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
+from scipy.special import expit
 
 import trueup as tu
 from trueup.calibrators import stopping
@@ -20,12 +21,14 @@ from trueup.calibrators.stopping import (
     FIRST_ROUND_ERRORS,
     LATER_ROUND_ERRORS,
     LINE_TEST_ERRORS,
+    SCORE_TEST_ERRORS,
     SEARCH_ERRORS,
     SMALL_SAMPLE_ROWS,
     THETA_BOUNDS,
     Evaluation,
     Split,
     choose_rounds,
+    score_test,
     shrink_gain,
     task_loss,
 )
@@ -74,6 +77,73 @@ def test_the_threshold_of_every_round_is_recorded():
     _, judged = choose_rounds(iter([base, base - spread]), None, errors=SEARCH_ERRORS)
     assert judged[1].threshold == pytest.approx(SEARCH_ERRORS * small)
     assert choose_rounds(iter([base, base - spread]), None, lowest=True)[1][1].threshold is None
+
+
+@pytest.mark.parametrize("name", ["binary", "regression", "multiclass"])
+def test_slopes_are_the_derivatives_of_the_loss_along_a_step(name):
+    random, loss = np.random.default_rng(7), task_loss(name)
+    outputs = 3 if name == "multiclass" else 1
+    F, step = random.normal(size=(2, 50, outputs))
+    y = random.normal(size=50) if name == "regression" else random.integers(0, max(outputs, 2), 50).astype(float)
+    slopes, implied = loss.slopes(y, F, step)
+    small = 1e-5
+    numeric = (loss.per_row(y, F - small * step) - loss.per_row(y, F + small * step)) / (2 * small)
+    np.testing.assert_allclose(slopes, numeric, atol=1e-8)
+    if name == "regression":
+        assert implied is None
+        return
+    # Their mean is 0 and their variance as stated if the probabilities are those of the outcomes.
+    p = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True) if outputs > 1 else np.hstack([1 - expit(F), expit(F)])
+    every = np.array([loss.slopes(np.full(50, float(k)), F, step)[0] for k in range(p.shape[1])]).T
+    np.testing.assert_allclose((p * every).sum(axis=1), 0, atol=1e-12)
+    np.testing.assert_allclose((p * every**2).sum(axis=1), implied, rtol=1e-9)
+
+
+def test_a_score_test_uses_the_larger_of_the_observed_and_the_implied_error():
+    slopes = np.tile([3.0, -1.0], 8)  # mean 1, each 2 from it: an error of 2 / sqrt(15)
+    assert score_test(slopes, None, None) == (pytest.approx(np.sqrt(15) / 2), pytest.approx(16))
+    assert score_test(slopes, np.full(16, 1.0), None)[0] == pytest.approx(np.sqrt(15) / 2)
+    assert score_test(slopes, np.full(16, 9.0), None)[0] == pytest.approx(4 / 3)  # sqrt(16 x 9) / 16 = .75
+    assert score_test(slopes, np.full(16, 9.0), None, cluster=np.arange(16))[0] == pytest.approx(np.sqrt(15) / 2)
+    assert score_test(slopes, np.full(16, 9.0), np.full(16, 5.0))[0] == pytest.approx(4 / 3), "weights have no unit"
+    assert score_test(np.zeros(16), None, None)[0] == 0
+
+
+def test_the_first_round_must_pass_the_score_test():
+    rows = 26
+    base, spread = np.ones(rows), np.tile([0.1, -0.1], rows // 2)
+    error = 0.1 / np.sqrt(rows - 1)
+    after = base - error - spread  # a gain of one standard error
+    needed = SCORE_TEST_ERRORS * (1 + SMALL_SAMPLE_ROWS / (rows - 1))
+    for factor, kept in ((0.99, 0), (1.01, 1)):
+        own = (error * needed * factor + spread, None)
+        chosen, judged = choose_rounds(iter([base, after]), None, errors=SCORE_TEST_ERRORS, slopes=lambda own=own: own)
+        assert chosen == kept
+        # The gain exceeds its threshold by as many standard errors as the slope does.
+        assert judged[1].gain / judged[1].error - judged[1].threshold == pytest.approx(needed * (factor - 1))
+        assert judged[1].shrunken_gain == 0, "a gain near the threshold may be chance"
+    own = (error * 3 * needed + spread, None)
+    _, judged = choose_rounds(iter([base, after]), None, errors=SCORE_TEST_ERRORS, slopes=lambda: own)
+    assert judged[1].shrunken_gain == pytest.approx(judged[1].gain), "one far beyond it is not"
+    worse = base + error - spread
+    strong = (error * 10 * needed + spread, None)
+    assert choose_rounds(iter([base, worse]), None, errors=SCORE_TEST_ERRORS, slopes=lambda: strong)[0] == 0
+    line_first = iter([base, base - 0.2, base - 0.2 - spread])
+    chosen, judged = choose_rounds(line_first, None, is_line=lambda number: number == 1, slopes=lambda: strong)
+    assert chosen == 1, "after a line the gain counts"
+
+
+def test_the_score_test_finds_errors_that_the_gain_does_not_show():
+    random, kept, gains = np.random.default_rng(12), [], []
+    for seed in range(6):
+        x, F = random.normal(size=(2, 3000))
+        y = (random.random(3000) < expit(F + 0.3 * np.sign(x))).astype(float)
+        data = {"x": x, "p": expit(F), "y": y}
+        history = tu.MCGrad("p", ["x"], depth=2, threads=1, random_state=seed).fit(data, "y").history_
+        kept.append(history.chosen)
+        gains.append(history.rounds[1].gain / history.rounds[1].error)
+    assert all(kept)
+    assert min(gains) < SEARCH_ERRORS, "the gain alone would have to exceed this many standard errors"
 
 
 def test_a_gain_of_a_handful_of_rows_is_not_significant():

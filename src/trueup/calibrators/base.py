@@ -20,6 +20,7 @@ from trueup.calibrators.explain import Explanation, find_corrections, report_exc
 from trueup.calibrators.model import FitRecord, Map, Model
 from trueup.calibrators.scoring import RuleScore, refuse_score, score_name
 from trueup.calibrators.stopping import CrossValidation, HeldOut, Holdout, Split, Stopping, Validation, task_loss
+from trueup.calibrators.validation_rows import refuse_training_rows, warn_if_trained_on
 from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
 from trueup.data.clusters import warn_of_shared_features
 from trueup.data.columns import as_tuple, engine_of
@@ -328,8 +329,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             return table, stopping.split_rows(table, self.stopping, int(self.random_state))
         given = self.stopping
         held = self._read_labelled(given.data, given.outcome, given.sample_weight, table.schema, given.cluster)
-        stopping.refuse_training_rows(table, held)
-        stopping.warn_if_trained_on(table, held, task_loss(table.schema.task))
+        refuse_training_rows(table, held)
+        warn_if_trained_on(table, held, task_loss(table.schema.task))
         return stopping.append_rows(table, held), stopping.hold_out_last(len(table), len(held))
 
     def _check_single_prediction(self, table: Table) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
@@ -16,7 +15,7 @@ from trueup._validate import check_fraction, check_integer
 from trueup.calibrators.floors import EPS, clip_scores, raise_zeros
 from trueup.cluster.communicator import SINGLE_PROCESS, Communicator
 from trueup.data import folds
-from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
+from trueup.errors import ArgumentError, DataError
 from trueup.kernels.fitting import deviation_moments
 from trueup.metrics.inputs import Scored
 
@@ -37,9 +36,12 @@ THETA_BOUNDS = (0.5, 2.0)  # of the factor of a round of trees: it corrects how 
 # more power; the first one after a line less, since scores are changed anyway; a later one more, because it makes the model
 # larger and slower.
 FIRST_ROUND_ERRORS, SEARCH_ERRORS, LINE_ERRORS, AFTER_LINE_ERRORS, LATER_ROUND_ERRORS = 1.5, 2.0, 0.0, 1.0, 2.0
-# Of a search in repeated cross-validations: each chooses its trees on the same rows, and what chance made of these rows
-# stays when the noise of the folds is averaged out. Calibrated scores are then changed about as rarely as by one.
-REPEATED_SEARCH_ERRORS = 3.0
+# Of a score test of the first round of such a search: held-out corrections are sums over the other rows, so that each pair
+# of rows counts twice, and the statistic of calibrated scores has up to twice the variance of a normal one.
+SCORE_TEST_ERRORS = 4.0
+# Both in repeated cross-validations: each chooses its trees on the same rows, and what chance made of these rows stays when
+# the noise of the folds is averaged out. Calibrated scores are then changed about as rarely as by one.
+REPEATED_SEARCH_ERRORS, REPEATED_SCORE_TEST_ERRORS = 3.0, 5.5
 LINE_TEST_ERRORS = 1.0  # the score test of a line selects about as such a threshold of its gain would (by simulation)
 SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the required gain is twice as large
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible
@@ -52,10 +54,6 @@ MIN_ROWS = 10
 HOLDOUT_FOLDS = 1000  # folds that rows are assigned to if a share of them is held out
 CLUSTER_BUCKETS = 4096  # in which workers add up the gains of their clusters
 MAX_MEAN_COUNT = 100  # integer weights of at most this mean are counts of rows
-# A loss is much lower than another if it is by this many standard errors and by this share.
-TRAINED_ERRORS, TRAINED_SHARE = 6.0, 0.1
-# Validation rows are training rows if this share of them is, beyond chance copies by this many standard errors.
-COPIED_SHARE, COPIED_ERRORS = 0.1, 5.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +84,20 @@ class TaskLoss:
             return np.asarray(np.logaddexp(0.0, F[:, 0]) - y * F[:, 0])
         top = F.max(axis=1)
         return np.asarray(top + np.log(np.exp(F - top[:, None]).sum(axis=1)) - F[np.arange(len(F)), y.astype(np.int64)])
+
+    def slopes(self, y: FloatArray, F: FloatArray, step: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+        """Return by how much a small part of ``step`` from the scores ``F`` lowers the loss of each row, per unit of it.
+
+        The variances that calibrated scores imply for these slopes follow; None for the squared error.
+        """
+        if self.name == "squared":
+            return 2 * step[:, 0] * (y - F[:, 0]), None
+        if self.name == "log":
+            p = expit(F[:, 0])
+            return step[:, 0] * (y - p), step[:, 0] ** 2 * p * (1 - p)
+        p = softmax(F, axis=1)
+        mean = (p * step).sum(axis=1)
+        return step[np.arange(len(F)), y.astype(np.int64)] - mean, (p * step**2).sum(axis=1) - mean**2
 
     def theta(
         self, y: FloatArray, F: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
@@ -309,6 +321,7 @@ def choose_rounds(
     cluster: IntArray | None = None,
     is_line: Callable[[int], bool] | None = None,
     errors: float = FIRST_ROUND_ERRORS,
+    slopes: Callable[[], tuple[FloatArray, FloatArray | None]] | None = None,
 ) -> tuple[int, list[Evaluation]]:
     """Return the last round that lowered the loss significantly (0: none), and the evaluation of every round.
 
@@ -317,7 +330,9 @@ def choose_rounds(
     lowest loss, significant or not. ``on_improvement`` is called when a round is the best so far, before the next is
     requested. All workers return the same. ``cluster`` has the number of the cluster of each evaluation row. ``is_line``
     returns whether a round is a line, which a score test has found to be needed: it is kept if it lowers the loss, and the
-    search goes on in any case. ``errors`` are the standard errors that the first round must gain.
+    search goes on in any case. ``errors`` are the standard errors that the first round must gain. With ``slopes`` they are
+    those of a score test instead: that a small part of the round lowers the loss, from `TaskLoss.slopes` of the evaluation
+    rows, called after the round. Where the gain of a whole round is z standard errors, the score test has up to 2 z.
     """
     best: FloatArray | None = None
     chosen, evaluations, failed = 0, [], 0
@@ -329,11 +344,16 @@ def choose_rounds(
             continue
         gain, error, rows = paired_gain(best - current, weight, communicator, cluster)
         line = is_line is not None and is_line(number)
-        required = LINE_ERRORS if line else errors
-        improved = gain > required_gain(required, error, rows, evaluations[0].loss)
+        required = required_errors(LINE_ERRORS if line else errors, rows) if rows > 1 else math.inf
+        if slopes is not None and not line and not chosen and 0 < error < math.inf:
+            statistic, effective = score_test(*slopes(), weight, communicator, cluster)
+            if effective > 1:  # the gain exceeds what is required by as much as the statistic does
+                required = gain / error - statistic + required_errors(errors, effective)
+        noise = required * error if rows > 1 else math.inf
+        improved = gain > max(noise, MIN_RELATIVE_GAIN * abs(evaluations[0].loss))
         if lowest:
             improved = loss < evaluations[chosen].loss - LOSS_TOLERANCE * abs(evaluations[chosen].loss)
-        threshold = None if lowest or rows <= 1 else required_errors(required, rows)
+        threshold = None if lowest or rows <= 1 else required
         evaluations.append(Evaluation(loss, gain, error, threshold))
         if improved:
             best, chosen, failed = current, number, 0
@@ -411,8 +431,7 @@ def count_rounds(count: int, *, line: bool = False) -> str:
 
 def required_gain(errors: float, error: float, rows: float, base_loss: float) -> float:
     """Return the gain a round must exceed: ``errors`` standard errors ``error``, more if effective ``rows`` are few."""
-    noise = required_errors(errors, rows) * error if rows > 1 else math.inf
-    return max(noise, MIN_RELATIVE_GAIN * abs(base_loss))
+    return max(required_errors(errors, rows) * error if rows > 1 else math.inf, MIN_RELATIVE_GAIN * abs(base_loss))
 
 
 def required_errors(errors: float, rows: float) -> float:
@@ -478,6 +497,26 @@ def paired_gain(
     rows = min(rows, squares**2 / fourth)
     error = largest * math.sqrt(squares) / total
     return gain, error * math.sqrt(rows / (rows - 1)) if rows > 1 else float("inf"), rows
+
+
+def score_test(
+    slopes: FloatArray,
+    implied: FloatArray | None,
+    weight: FloatArray | None,
+    communicator: Communicator = SINGLE_PROCESS,
+    cluster: IntArray | None = None,
+) -> tuple[float, float]:
+    """Return the mean of ``slopes`` in standard errors, and the effective number of rows; see `paired_gain`.
+
+    The error is the larger of the observed one and that of the ``implied`` variances, which are known where events are few;
+    they are not used with clusters, whose rows are not independent.
+    """
+    mean, error, rows = paired_gain(slopes, weight, communicator, cluster)
+    if implied is not None and cluster is None:
+        w = np.ones(len(implied)) if weight is None else weight
+        variance, mass = map(float, communicator.all_reduce_sum([(w**2 * implied).sum(), w.sum()]))
+        error = max(error, math.sqrt(variance) / mass)
+    return mean / error if 0 < error < math.inf else 0.0, rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -600,56 +639,6 @@ def collect_held_out(table: Table, rows: IntArray, scores: FloatArray) -> HeldOu
     scored = Scored(table.y[rows], scores[order], weight)
     cluster = None if table.cluster is None else table.cluster[rows]
     return HeldOut(scored, rows, table.prediction[rows] if table.schema.prediction else None, cluster)
-
-
-def refuse_training_rows(table: Table, held: Table) -> None:
-    """Raise if many validation rows ``held`` have the features, score and outcome of training rows ``table``.
-
-    New rows of discrete columns are copies by chance: about as often as a training row is a copy of another one. Weights
-    that are counts of rows count as that many rows.
-    """
-    keys, masses = [], []
-    for rows in (table, held):
-        columns, ties = row_content(rows)
-        keys.append(folds.hash_numbers([*columns, ties[0]]))
-        counts = rows.weight is not None and np.ptp(rows.weight) > 0 and are_row_counts(rows.weight)
-        masses.append(rows.weight if counts and rows.weight is not None else np.ones(len(rows)))
-    known, place = np.unique(keys[0], return_inverse=True)
-    copies = np.bincount(place.ravel(), masses[0])
-    found = np.isin(keys[1], known)
-    sizes = [float(mass.sum()) for mass in masses]
-    by_chance = float(copies[copies > 1].sum()) / sizes[0]
-    share = float(masses[1][found].sum()) / sizes[1]
-    smoothed = (by_chance * sizes[0] + 1) / (sizes[0] + 2)
-    noise = math.sqrt(smoothed * (1 - smoothed) * (1 / sizes[0] + 1 / sizes[1]))
-    if share - by_chance > max(COPIED_SHARE * (1 - by_chance), COPIED_ERRORS * noise):
-        raise ArgumentError(
-            f"{int(found.sum()):,} of {len(held):,} validation rows are training rows: all their values are equal",
-            hint="name other rows, or none: a cross-validation holds rows out by itself",
-            parameter="stopping",
-        )
-
-
-def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss, stacklevel: int = 6) -> None:
-    """Warn if the base score has a much lower loss on the training rows ``table`` than on the validation rows ``held``."""
-    if not table.schema.prediction:
-        return
-    losses = [loss.per_row(rows.y, loss.apply_link(rows.prediction)) for rows in (table, held)]
-    unit = float(np.abs(losses[0]).max()) or 1.0  # losses are divided by the largest so that their squares stay finite
-    means, variances = [], []
-    for rows, values in zip((table, held), losses, strict=True):
-        w = np.ones(len(rows)) if rows.weight is None else rows.weight
-        means.append(float(np.average(values / unit, weights=w)))
-        variances.append(float((w**2 * (values / unit - means[-1]) ** 2).sum() / w.sum() ** 2))
-    gap, noise = means[1] - means[0], float(np.sqrt(sum(variances)))
-    if gap > TRAINED_ERRORS * noise and gap > TRAINED_SHARE * means[1]:
-        warnings.warn(
-            f"the base score has a loss of {means[0] * unit:.4g} on the training rows and {means[1] * unit:.4g} on the "
-            "validation rows\n"
-            "hint: was the base model trained on these rows? calibrate on rows it was not trained on",
-            TrainingRowsWarning,
-            stacklevel=stacklevel,
-        )
 
 
 def scale_weights(weight: FloatArray | None, rows: int, communicator: Communicator = SINGLE_PROCESS) -> FloatArray | None:

@@ -343,7 +343,7 @@ class TreeGrower:
         if data.valid is not None:
             self._booster.add_valid(data.valid, "valid")
 
-    def grow(self, trees: int) -> list[float]:
+    def grow(self, trees: int, *, evaluate: bool = True) -> list[float]:
         """Grow this many more trees (of each output); return the mean loss of the held-out rows after each."""
         losses = []
         for _ in range(trees):
@@ -354,13 +354,13 @@ class TreeGrower:
                     f"LightGBM could not grow a tree: {error}", hint="increase min_hessian, or limit leaves"
                 ) from error
             self._counts.append(self._booster.current_iteration())  # a tree without a split is not added
-            if self._evaluated:
+            if self._evaluated and evaluate:
                 losses.append(float(self._booster.eval_valid()[0][2]))
         return losses
 
-    def grow_to(self, trees: int) -> list[float]:
-        """Grow more trees until there are this many (of each output), as `grow` does."""
-        return self.grow(max(0, trees - len(self._counts) + 1))
+    def grow_to(self, trees: int) -> None:
+        """Grow more trees until there are this many (of each output), without their losses."""
+        self.grow(max(0, trees - len(self._counts) + 1), evaluate=False)
 
     def gains(self, trees: int) -> FloatArray:
         """Return the sum of the gains of the splits of the first ``trees`` trees on each feature, then on each score."""
@@ -380,23 +380,7 @@ class TreeGrower:
 
 
 def _parse_model(text: str, outputs: int, origins: Sequence[tuple[int, FloatArray | None]], *, by_weight: bool) -> Forest:
-    """Return the forest in the text of a model that LightGBM has just written; arguments as for `_parse_nodes`."""
-    forests = []
-    for index, block in enumerate(text.split("\nTree=")[1:]):
-        lines = dict(line.split("=", 1) for line in block.split("\n\n", 1)[0].splitlines() if "=" in line)
-        nodes = lines if int(lines["num_leaves"]) > 1 else {}
-        arrays = _parse_nodes(nodes, origins, by_weight=by_weight)
-        arrays["root"] = np.array([0 if len(arrays["feature"]) else ~0])
-        arrays["output"] = np.array([index % outputs])
-        arrays["value"] = _numbers(lines, "leaf_value", np.float64)
-        forests.append(Forest(**{name: array.astype(ARRAY_TYPES.get(name, np.int32)) for name, array in arrays.items()}))
-    return join_forests(forests)
-
-
-def _parse_nodes(
-    lines: dict[str, str], origins: Sequence[tuple[int, FloatArray | None]], *, by_weight: bool
-) -> dict[str, AnyArray]:
-    """Return the nodes of one tree; arrays are empty without lines.
+    """Return the forest in the text of a model that LightGBM has just written.
 
     ``origins`` has the feature of every column of LightGBM, and the values of its levels if it is a `LevelColumn`.
 
@@ -404,39 +388,69 @@ def _parse_nodes(
     that most training rows took. ``by_weight`` counts rows by their hessians, since LightGBM's own counts are wrong in
     trees grown by several machines.
     """
-    column, decision = (_numbers(lines, name, np.int64) for name in ("split_feature", "decision_type"))
-    left, right = (_numbers(lines, name, np.int64) for name in ("left_child", "right_child"))
-    threshold = _numbers(lines, "threshold", np.float64)
-    categorical = decision & CATEGORICAL > 0
+    blocks = [block.split("\n\n", 1)[0].splitlines() for block in text.split("\nTree=")[1:]]
+    trees = [dict(line.split("=", 1) for line in block if "=" in line) for block in blocks]
+    leaves = np.array([int(tree["num_leaves"]) for tree in trees])
+    nodes, first_leaf = leaves - 1, np.cumsum(leaves) - leaves
+    first_node = np.cumsum(nodes) - nodes
+    split = [tree for tree, count in zip(trees, nodes, strict=True) if count]
+    tree_of = np.repeat(np.arange(len(trees)), nodes)
+    column, decision = (_numbers(split, name, np.int64) for name in ("split_feature", "decision_type"))
+    threshold, categorical = _numbers(split, "threshold", np.float64), decision & CATEGORICAL > 0
+    left, right = (
+        np.where(child >= 0, child + first_node[tree_of], child - first_leaf[tree_of])
+        for child in (_numbers(split, name, np.int64) for name in ("left_child", "right_child"))
+    )
     names = ("internal_weight", "leaf_weight") if by_weight else ("internal_count", "leaf_count")
-    mass = np.concatenate([_numbers(lines, name, np.float64) for name in names])
+    node_mass = _numbers(split, names[0], np.float64)
+    leaf_mass = np.zeros(leaves.sum())
+    leaf_mass[np.repeat(nodes > 0, leaves)] = _numbers(split, names[1], np.float64)
+    mass = np.concatenate([node_mass, leaf_mass])
     left_mass, right_mass = (mass[np.where(child >= 0, child, len(column) + ~child)] for child in (left, right))
     default_left = decision & DEFAULT_LEFT > 0
-    left_share = np.clip(np.rint(255 * left_mass / np.maximum(left_mass + right_mass, 1e-300)), 1, 254)
     missing_left = np.where((decision & MISSING_TYPE) == MISSING_NAN, default_left, left_mass >= right_mass)
-    bounds = np.concatenate([[0], _numbers(lines, "cat_boundaries", np.int64)])
-    which = np.where(categorical, threshold + 1, 0).astype(np.int64)
-    words = [_numbers(lines, "cat_threshold", np.uint32)]
-    words_at = np.where(categorical, bounds[which], -1)
-    words_in = np.where(categorical, bounds[np.minimum(which + 1, len(bounds) - 1)] - bounds[which], 0)
-    for node, origin in enumerate(column.tolist()):
-        values = origins[origin][1]
-        if values is not None:  # a threshold of a level column is a set of levels
-            words_at[node] = sum(map(len, words))
-            words.append(_pack_bits(values <= threshold[node]))
-            words_in[node], categorical[node] = len(words[-1]), True
-    feature = np.array([feature for feature, _ in origins])
-    return {
-        "feature": feature[column],
+    words_at, words_in, words = _parse_sets(trees, tree_of, np.where(categorical, threshold, -1).astype(np.int64))
+    levels = np.array([values is not None for _, values in origins])
+    added, count = [words], len(words)
+    for node in np.flatnonzero(levels[column]).tolist():  # a threshold of a level column is a set of levels
+        values = origins[column[node]][1]
+        assert values is not None
+        added.append(_pack_bits(values <= threshold[node]))
+        words_at[node], words_in[node], categorical[node] = count, len(added[-1]), True
+        count += len(added[-1])
+    arrays = {
+        "root": np.where(nodes > 0, first_node, ~first_leaf),
+        "output": np.arange(len(trees)) % outputs,
+        "feature": np.array([feature for feature, _ in origins])[column],
         "threshold": np.where(categorical, 0.0, threshold),
         "left": left,
         "right": right,
         "missing_left": missing_left & ~categorical,
         "words_at": words_at,
         "words_in": words_in,
-        "words": np.concatenate(words),
-        "left_share": left_share,
+        "words": np.concatenate(added),
+        "value": _numbers(trees, "leaf_value", np.float64),
+        "left_share": np.clip(np.rint(255 * left_mass / np.maximum(left_mass + right_mass, 1e-300)), 1, 254),
     }
+    return Forest(**{name: array.astype(ARRAY_TYPES.get(name, np.int32)) for name, array in arrays.items()})
+
+
+def _parse_sets(
+    trees: Sequence[Mapping[str, str]], tree_of: IntArray, sets: IntArray
+) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """Return per node the start (-1 for none) and the number of words of its set of categories; then all words.
+
+    ``sets`` has the number of the set of each node in its tree, ``tree_of``; -1 for none.
+    """
+    bounds = [_numbers([tree], "cat_boundaries", np.int64) for tree in trees]
+    sizes = np.array([own[-1] if len(own) else 0 for own in bounds])
+    first_word = np.cumsum(sizes) - sizes
+    lengths = np.array([len(own) for own in bounds])
+    at = np.where(sets >= 0, (np.cumsum(lengths) - lengths)[tree_of] + sets, 0)
+    joined = np.concatenate([np.zeros(0, np.int64), *bounds, np.zeros(2, np.int64)])
+    words_at = np.where(sets >= 0, joined[at] + first_word[tree_of], -1)
+    words_in = np.where(sets >= 0, joined[at + 1] - joined[at], 0)
+    return words_at, words_in, _numbers(trees, "cat_threshold", np.uint32)
 
 
 def _pack_bits(bits: BoolArray) -> AnyArray:
@@ -446,5 +460,6 @@ def _pack_bits(bits: BoolArray) -> AnyArray:
     return np.packbits(padded, bitorder="little").view("<u4").astype(np.uint32)
 
 
-def _numbers(lines: dict[str, str], name: str, dtype: Any) -> AnyArray:
-    return np.array(lines.get(name, "").split(), dtype)
+def _numbers(trees: Sequence[Mapping[str, str]], name: str, dtype: Any) -> AnyArray:
+    """Return the numbers of one field of all ``trees``."""
+    return np.array(" ".join(tree.get(name, "") for tree in trees).split(), dtype)

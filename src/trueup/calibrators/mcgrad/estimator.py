@@ -15,7 +15,7 @@ from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult, SegmentCalibrator
 from trueup.calibrators.history import History
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound, Checkpoint, fingerprint_table
-from trueup.calibrators.mcgrad.grower import CascadeGrower, gain_shares, is_complete, now
+from trueup.calibrators.mcgrad.grower import CascadeGrower, FastRates, gain_shares, is_complete, now
 from trueup.calibrators.mcgrad.repeats import RepeatedGrower
 from trueup.calibrators.scoring import score_name
 from trueup.calibrators.stopping import CrossValidation, task_loss
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 # Numbers of leaves that a fit chooses from after tables (depth 2), and the learning rate of each: small trees tolerate
 # larger steps. Trees of many leaves are compared where each would have enough rows.
-TABLE_RATE = FAST_RATE = 0.3
-LEAVES = {8: 0.2, 16: 0.15, 31: 0.1, 64: 0.1, 128: 0.1}
+TABLE_RATE = 0.3
+FAST_RATES = ((100, 0.5), (200, 0.3))  # many rows that need more than so many tables, or larger trees: learning rate
+LEAVES = {12: 0.15, 40: 0.1, 128: 0.1}
 MIN_ROWS_PER_LEAF = 20
 SINGLE_RATE = 0.1  # of a single model, which is not averaged with others
 MAX_TREES, FIXED_TREES = 2000, 100
@@ -53,7 +54,7 @@ class MCGrad(SegmentCalibrator):
 
     The first round is a line (slope and intercept) if a test shows that scores need one. Each further round fits trees to
     the residuals of the score before it, with that score among the features, and is kept only if it lowers the loss of
-    held-out rows significantly; if no round is kept, scores are left unchanged.
+    held-out rows significantly (the first one by a score test); if no round is kept, scores are left unchanged.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class MCGrad(SegmentCalibrator):
     task : {"auto", "binary", "regression"}
         "auto" is binary for one prediction column, multiclass for several.
     depth : "auto", int or None
-        The maximum depth of a tree. By default the fit compares tables (depth 2) and trees of 8 to 128 leaves on held-out
+        The maximum depth of a tree. By default the fit compares tables (depth 2) and trees of 12 to 128 leaves on held-out
         rows, and takes the simplest that is as good as the best within half a standard error; ``history_.capacities`` has
         the comparison. With 2, trees collapse into tables of feature pairs: the time to score a row does not depend on
         their number. With None, trees are limited by ``leaves`` alone.
@@ -77,7 +78,7 @@ class MCGrad(SegmentCalibrator):
         The maximum number of leaves of a tree, which the fit then does not choose; by default ``2 ** depth``, or 5 if depth
         is None.
     learning_rate : float, optional
-        By default 0.3 for tables to 0.1 for large trees if the models of a cross-validation are averaged (0.3 for all if
+        By default 0.3 for tables to 0.1 for large trees if the models of a cross-validation are averaged (0.5 and 0.3 if
         more than 50,000 rows need many trees), and 0.1 for a single model.
     feature_fraction : float
         The share of the features that each tree may use.
@@ -227,7 +228,7 @@ class MCGrad(SegmentCalibrator):
         first = CascadeGrower(
             rows, loss, splits, growth, stopping.scale_weights(rows.weight, len(table)),
             Workers(self.threads), progress, capacities=self._capacities(growth, len(table)),
-            fast_rate=self._fast_rate(), max_rounds=self._max_rounds(),
+            fast_rates=self._fast_rates(), max_rounds=self._max_rounds(),
             line=self.stopping is not None, averaged=self._is_averaged(),
             given=checkpoint.rounds(len(splits)) if checkpoint else (),
             on_round=checkpoint.keep if checkpoint and repeats == 1 else None,
@@ -237,6 +238,10 @@ class MCGrad(SegmentCalibrator):
         if isinstance(self.stopping, CrossValidation) and repeats > 1:
             grower = RepeatedGrower(first, self.stopping, repeats, training)
         evaluated, rounds = grower.evaluated_rows, grower.rounds
+        tested = isinstance(self.stopping, CrossValidation) and score is None
+        errors = (stopping.SEARCH_ERRORS, stopping.REPEATED_SEARCH_ERRORS)
+        if tested:
+            errors = (stopping.SCORE_TEST_ERRORS, stopping.REPEATED_SCORE_TEST_ERRORS)
         choice = stopping.choose_rounds(
             grower.losses(),
             None if rows.weight is None or score is not None else rows.weight[evaluated],
@@ -244,7 +249,8 @@ class MCGrad(SegmentCalibrator):
             on_improvement=None if self.stopping is None else grower.keep_best,
             cluster=stopping.cluster_numbers(rows, evaluated) if score is None else None,
             is_line=lambda number: rounds[number - 1].is_line,
-            errors=stopping.SEARCH_ERRORS if repeats == 1 else stopping.REPEATED_SEARCH_ERRORS,
+            errors=errors[repeats > 1],
+            slopes=grower.slopes if tested else None,
         )
         cascade, history, importances = self._finish(
             table.schema, *choice, rounds, grower.refit, training, late=grower.late
@@ -379,9 +385,9 @@ class MCGrad(SegmentCalibrator):
             *(replace(growth, depth=None, leaves=leaves, learning_rate=rate or LEAVES[leaves]) for leaves in larger),
         ]
 
-    def _fast_rate(self) -> float | None:
-        """Return the learning rate for many rows that need many trees; None if the rate is given."""
-        return FAST_RATE if self.learning_rate is None and self._is_averaged() else None
+    def _fast_rates(self) -> FastRates | None:
+        """Return the learning rates for many rows that need many trees; None if the rate is given."""
+        return FAST_RATES if self.learning_rate is None and self._is_averaged() else None
 
     def _monotone(self, schema: Schema) -> tuple[int, ...]:
         """Validate the constraints; return 1, -1 or 0 for every feature, then for the prediction."""

@@ -51,8 +51,10 @@ TRIAL_ROWS = 50_000  # if there are more, capacities are compared on a sample of
 TRIAL_SEED = 2_000_003  # added to the seed: the sample is independent of the folds
 TRIAL_WORK = 2.0  # how many times the work of the best capacity so far another one may take
 TRIAL_TREES = 300  # at most, of each capacity
-MANY_TREES = 200  # with more of them, and more than TRIAL_ROWS rows, the learning rate is `fast_rate`
 SIMPLER_ERRORS = 0.5  # the simplest capacity is chosen that is within this many standard errors of the best one
+
+# Of tables and of larger trees: if more than TRIAL_ROWS rows need more than so many, this is their learning rate.
+FastRates = tuple[tuple[int, float], tuple[int, float]]
 
 
 @dataclass(eq=False)
@@ -73,7 +75,7 @@ class CascadeGrower:
     binned: BinnedDataset | None = None  # the features of the table, if they are binned already
     capacities: Sequence[GrowthParameters] = ()  # simplest first: the first trees choose one, instead of ``growth``
     max_rounds: int = 1  # rounds of trees; a line before them does not count
-    fast_rate: float | None = None  # learning rate if the comparison shows that many rows need many trees
+    fast_rates: FastRates | None = None
     line: bool = False  # whether the first round may be a line
     averaged: bool = False  # whether the models of all splits will be averaged
     rescale: bool = True  # whether a round ends with the best factor theta; if not, theta is 1
@@ -101,6 +103,7 @@ class CascadeGrower:
         assert not distributed or self.sample is not None, "workers need a common sample to find bins from"
         squared = self.loss.name == "squared"
         self.floors = OLD_FLOORS if squared else find_floors(self.table.prediction, self.communicator)
+        self._start_floors = self.floors
         start = self.loss.apply_link(self.table.prediction, self.floors)
         self.F = [start] * len(self.splits) if self.starts is None else list(self.starts)
         assert self.sample is None or self.starts is None, "a sample starts from its own predictions"
@@ -151,6 +154,12 @@ class CascadeGrower:
     def keep_best(self) -> None:
         """Store the current scores of the evaluated rows in ``best``."""
         self.best = self.held_out_scores()
+
+    def slopes(self, scores: FloatArray | None = None) -> tuple[FloatArray, FloatArray | None]:
+        """Return `TaskLoss.slopes` of the evaluated rows, from the base score to ``scores`` (None: the current ones)."""
+        rows = self.evaluated_rows
+        start = self.loss.apply_link(self.table.prediction[rows], self._start_floors)
+        return self.loss.slopes(self.y[rows], start, (self.held_out_scores() if scores is None else scores) - start)
 
     def losses(self) -> Iterator[FloatArray]:
         """Yield the losses of the evaluated rows: of the base score, then after each round, grown when requested."""
@@ -492,7 +501,7 @@ class CascadeGrower:
         """
         sample = self._sample_rows()
         data = dict(enumerate(self._fold_data(range(min(TRIAL_FOLDS, len(self.splits))), sample)))
-        best = middle = len(self.capacities) // 2
+        best = middle = (len(self.capacities) - 1) // 2
         trials = {middle: self._run_trial(self.capacities[middle], data, math.inf, sample)}
         for step in (-1, 1):
             at = middle + step
@@ -526,8 +535,10 @@ class CascadeGrower:
                 hint="remove the file, and fit from the start",
             )
         self.growth = known[0]
-        if self.fast_rate is not None and chosen.trees > MANY_TREES and self._rows() > TRIAL_ROWS:
-            self.growth = replace(self.growth, learning_rate=max(self.growth.learning_rate, self.fast_rate))
+        if self.fast_rates is not None and self._rows() > TRIAL_ROWS:
+            many, rate = self.fast_rates[self.growth.depth is None]
+            if chosen.trees > many:
+                self.growth = replace(self.growth, learning_rate=max(self.growth.learning_rate, rate))
 
     def _rows(self) -> float:
         return float(self.communicator.all_reduce_sum([len(self.y)])[0])

@@ -20,9 +20,10 @@ from trueup._validate import MAX_INTEGER
 from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult
 from trueup.calibrators.mcgrad.cascade import CascadeRound, fingerprint_table
-from trueup.calibrators.mcgrad.grower import CascadeGrower, is_complete, now
+from trueup.calibrators.mcgrad.grower import CascadeGrower, FastRates, is_complete, now
 from trueup.calibrators.scoring import refuse_score
 from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
+from trueup.calibrators.validation_rows import refuse_training_rows, warn_if_trained_on
 from trueup.cluster.files import ScanPartitions
 from trueup.data.columns import engine_of
 from trueup.data.folds import assign_clusters_by_hash, assign_folds_by_hash, digest_rows, random_row_keys
@@ -100,7 +101,7 @@ class FitPlan:
 
     growth: GrowthParameters
     capacities: tuple[GrowthParameters, ...]  # that the first round of trees chooses from, if several
-    fast_rate: float | None  # see `CascadeGrower`
+    fast_rates: FastRates | None  # see `CascadeGrower`
     averaged: bool  # whether the models of a cross-validation are averaged
     rule: CrossValidation | Holdout | None  # how rows are held out; None also if there are validation rows
     max_rounds: int
@@ -137,10 +138,10 @@ def fit_partitioned(
     validation = None
     if isinstance(rule, Validation):
         validation = calibrator._read_labelled(rule.data, rule.outcome, rule.sample_weight, sample.schema, rule.cluster)
-        stopping.refuse_training_rows(sample, validation)
-        stopping.warn_if_trained_on(sample, validation, task_loss(schema.task), stacklevel=5)
+        refuse_training_rows(sample, validation)
+        warn_if_trained_on(sample, validation, task_loss(schema.task), stacklevel=5)
     plan = FitPlan(
-        growth, tuple(calibrator._capacities(growth, len(summary))), calibrator._fast_rate(), calibrator._is_averaged(),
+        growth, tuple(calibrator._capacities(growth, len(summary))), calibrator._fast_rates(), calibrator._is_averaged(),
         rule if isinstance(rule, (CrossValidation, Holdout)) else None,
         max_rounds, max_rounds if rule is None else rule.patience, calibrator.threads, sample, validation, summary.digest,
     )  # fmt: skip
@@ -239,11 +240,14 @@ def _fit_round(
     """
     grower = _make_grower(table, sizes, communicator, plan, rounds)
     weight = None if grower.table.weight is None else grower.table.weight[grower.evaluated_rows]
+    tested = isinstance(plan.rule, CrossValidation)
     losses = itertools.islice(grower.losses(), len(rounds) + 2)
     chosen, evaluations = stopping.choose_rounds(
         losses, weight, patience=plan.patience, communicator=communicator,
         cluster=stopping.cluster_buckets(grower.table, grower.evaluated_rows),
-        is_line=lambda number: grower.rounds[number - 1].is_line, errors=stopping.SEARCH_ERRORS,
+        is_line=lambda number: grower.rounds[number - 1].is_line,
+        errors=stopping.SCORE_TEST_ERRORS if tested else stopping.SEARCH_ERRORS,
+        slopes=grower.slopes if tested else None,
     )  # fmt: skip
     added = grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None
     return added, chosen, evaluations, grower.training or [], grower.late
@@ -282,7 +286,7 @@ def _make_grower(
         joined, task_loss(table.schema.task), splits, plan.growth,
         stopping.scale_weights(joined.weight, len(table), communicator),
         Workers(plan.threads or communicator.threads), plan.progress, communicator=communicator,
-        capacities=plan.capacities, fast_rate=plan.fast_rate,
+        capacities=plan.capacities, fast_rates=plan.fast_rates,
         line=plan.rule is not None or plan.validation is not None, averaged=plan.averaged,
         max_rounds=plan.max_rounds, given=rounds, sample=plan.sample, training=[],
         deadline=now() + plan.seconds, trial_deadline=now() + plan.trial_seconds,

@@ -69,6 +69,10 @@ class RepeatedGrower:
         """Store the current scores of the held-out rows in ``best``."""
         self.best = self.held_out_scores()
 
+    def slopes(self) -> tuple[FloatArray, FloatArray | None]:
+        """Return `CascadeGrower.slopes` of the means over the repeats."""
+        return self.first.slopes(self.held_out_scores())
+
     def losses(self) -> Iterator[FloatArray]:
         """Yield the losses of the held-out rows: of the base score, then after each round of all growers."""
         first, steps = self.first, zip(*(grower.losses() for grower in self.growers), strict=False)  # a late one ends
