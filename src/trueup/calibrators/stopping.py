@@ -93,9 +93,9 @@ class TaskLoss:
         if self.name == "squared":
             return 2 * step[:, 0] * (y - F[:, 0]), None
         if self.name == "log":
-            p = expit(F[:, 0])
+            p = self.invert_link(F)
             return step[:, 0] * (y - p), step[:, 0] ** 2 * p * (1 - p)
-        p = softmax(F, axis=1)
+        p = self.invert_link(F)
         mean = (p * step).sum(axis=1)
         return step[np.arange(len(F)), y.astype(np.int64)] - mean, (p * step**2).sum(axis=1) - mean**2
 
