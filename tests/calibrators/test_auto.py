@@ -259,7 +259,7 @@ def test_cross_fit_of_a_method_is_its_evaluation(task, monkeypatch):
     assert alone.history_.chosen > 0
     assert fix.choice_.candidates[1].loss == pytest.approx(alone.history_.loss_after, rel=1e-6)
     assert np.array_equal(fix.predict(data), alone.predict(data))
-    assert (fix.held_out_ is None) == (task != "binary")
+    assert (fix.held_out_ is None) == (task == "regression")
 
 
 class NextClass(tu.MCGrad):

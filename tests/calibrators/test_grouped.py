@@ -9,7 +9,7 @@ import pytest
 
 import trueup as tu
 from checks import CLASSES, rows
-from trueup.errors import ArgumentError, UnseenWarning
+from trueup.errors import ArgumentError, ClusterWarning, UnseenWarning
 
 METHODS = [tu.Platt, tu.Temperature, tu.Beta, tu.Isotonic, tu.Histogram]
 PROBABILITIES = [f"p_{name}" for name in CLASSES]
@@ -137,7 +137,8 @@ def test_numbers_and_dates_are_binned_and_may_be_missing():
 
 def test_thousands_of_groups_are_fitted():
     data, y = population(60_000, groups=2500, spread=0.5)
-    fix = tu.Grouped(tu.Isotonic(), by="g", prediction="p", shrinkage=50, min_rows=3).fit(data, y)
+    with pytest.warns(ClusterWarning):
+        fix = tu.Grouped(tu.Isotonic(), by="g", prediction="p", shrinkage=50, min_rows=3).fit(data, y)
     assert len(fix.groups_) > 1900
     assert np.isfinite(fix.predict(data)).all()
 

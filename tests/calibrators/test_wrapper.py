@@ -181,7 +181,7 @@ def test_cv_accepts_integers_splitters_and_iterables(cv):
 
 
 def test_several_classes_with_text_labels():
-    X, codes = population(900, 11, classes=3)
+    X, codes = population(3_000, 11, classes=3)
     y = np.array(["owl", "cat", "dog"])[codes]
     model = tu.CalibratedClassifier(GaussianNB(), cheap()).fit(X, y)
     p = model.predict_proba(X)

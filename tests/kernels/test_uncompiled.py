@@ -184,3 +184,13 @@ def test_audits(kind, uncompiled):
     first, second = compiled(tu.audit, loans, **settings), uncompiled(tu.audit, loans, **settings)
     assert len(first) == len(second)
     assert repr(first.to_dict()) == repr(second.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "x"),
+    [("log", 0.0), ("log", -1.0), ("log1p", -1.0), ("log1p", -2.0), ("sqrt", -1.0), ("exp", 1000.0), ("expm1", 1000.0)],
+)
+def test_functions_of_numbers_without_a_value_return_what_compiled_code_does(name, x):
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(x)
+    assert getattr(_jit.PLAIN_MATH, name)(x) == pytest.approx(float(expected), nan_ok=True)

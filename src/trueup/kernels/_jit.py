@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import sys
 import threading
 import time
 import warnings
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
@@ -39,6 +40,26 @@ LOAD_STEPS = 100_000  # uncompiled, by all kernels together, after which numba i
 BACKGROUND = "trueup compiles"  # the start of the names of threads
 _compiling = threading.RLock()
 _plain_modules: dict[int, dict[str, Any]] = {}  # by identity of a module's globals: the same with kernels uncompiled
+
+
+def _as_compiled(function: Callable[[float], float], pole: float) -> Callable[[float], float]:
+    """Return a function of `math` that returns what compiled code does where Python raises: -inf at ``pole``, NaN, inf."""
+
+    def call(x: float) -> float:
+        try:
+            return function(x)
+        except ValueError:
+            return -math.inf if x == pole else math.nan
+        except OverflowError:
+            return math.inf
+
+    return call
+
+
+POLES = {"log": 0.0, "log1p": -1.0, "sqrt": math.nan, "exp": math.nan, "expm1": math.nan}
+PLAIN_MATH = SimpleNamespace(
+    **{**vars(math), **{name: _as_compiled(getattr(math, name), pole) for name, pole in POLES.items()}}
+)
 
 
 class Kernel:
@@ -69,6 +90,7 @@ class Kernel:
         if names is None:
             names = _plain_modules[id(known)] = dict(known)
             names.update({name: value.plain for name, value in known.items() if isinstance(value, Kernel)})
+            names.update({name: PLAIN_MATH for name, value in known.items() if value is math})
         return FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
 
     @functools.cached_property

@@ -257,7 +257,7 @@ class MatrixScaling(SingleMapCalibrator):
     >>> y = np.argmax(Z / 2 + [0.5, 0, -0.5] + random.gumbel(size=Z.shape), axis=1)
     >>> fix = tu.MatrixScaling(logits=True).fit(Z, y)
     >>> fix.predict(Z).shape, fix.intercept_.round(1).tolist()
-    ((20000, 3), [0.5, 0.0, -0.5])
+    ((20000, 3), [0.6, 0.0, -0.6])
     """
 
     prediction: Any = None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import softmax
 
 from trueup.calibrators.model import (
     Map,
@@ -43,6 +42,8 @@ def mixed_logits(P: FloatArray, floors: Floors, factor: float, mixture: float) -
     Very small probabilities of an overconfident model differ by orders of magnitude that mean nothing. The mixture keeps
     their logarithms above that of ``mixture / classes``.
     """
+    from scipy.special import softmax  # a model that only scores does not import scipy
+
     Q = softmax(factor * np.log(np.maximum(P, floors[0])), axis=1)
     return np.asarray(np.log((1 - mixture) * Q + mixture / P.shape[1]))
 
