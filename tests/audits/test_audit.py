@@ -525,13 +525,14 @@ def test_the_verdict_states_errors_that_the_mean_hides():
     for tolerance, state in ((None, "miscalibrated"), ("5%", "material"), ("90%", "within tolerance")):
         audit = tu.audit({"p": p, "y": y, "g": np.full(2000, "a")}, **ROLES, by=["g"], tolerance=tolerance)
         assert audit.state == state
-        assert "largest problem all rows: calibrated on average" in audit.verdict
+        mean = "observed/expected 1.00, within noise on average"
+        assert f"largest problem all rows: {mean}" in audit.verdict
         assert f"(100% of rows), with {scores}" in audit.verdict
         assert repr(audit).count(scores) == 1  # g=a is folded
         assert repr(audit.problems).endswith(f"all rows: {scores}")
         assert scores in audit.problems[0]._repr_html_()
         bare = replace(audit.overall, curve=None)
-        assert text.describe_problem(bare).startswith("calibrated on average, errors varying with the score, ecce 0.10")
+        assert text.describe_problem(bare).startswith(f"{mean}, errors varying with the score, ecce 0.10")
 
 
 def test_scores_are_named_where_errors_vary_and_not_where_nothing_was_found():
@@ -543,7 +544,7 @@ def test_scores_are_named_where_errors_vary_and_not_where_nothing_was_found():
     assert text.describe_scores(audit["g=even"]) == ""
     assert text.score_lines(audit, audit.verdict) == [f"all rows: {text.describe_scores(audit.overall)}"]
     shifted = tu.audit({"p": p, "y": (rng.random(4000) < 0.5 * p).astype(int)}, **ROLES, by=[])
-    assert "calibrated on average" not in shifted.verdict
+    assert "within noise on average" not in shifted.verdict
     assert "scores too" not in shifted.verdict  # too high at all scores
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+import trueup as tu
 from browser.looks import assert_empty, axe_findings, faint, paper, sticking_out, unfold
 
 PAGES = ("one", "two", "tolerated", "health", "wild_page")
@@ -161,6 +162,20 @@ def test_the_table_fits_1200_pixels_with_names_on_at_most_two_lines(browser, req
         high = page.do("return [...document.querySelectorAll('#segments bdi')].map(one => one.getClientRects().length);")
     assert whole <= shown
     assert max(high) <= 2
+
+
+@pytest.mark.parametrize("width", [1024, 1140, 1160, 1200])
+def test_the_main_problems_fit_a_laptop_with_states_and_intervals(browser, tmp_path, width):
+    loans = tu.simulate.lending(20_000, seed=0)
+    audit = tu.audit(
+        loans, outcome="outcome", prediction="prediction", by=["product", "employment", "age"], tolerance="30%"
+    )
+    assert {problem.finding.state for problem in audit.problems[:3]} >= {"possibly material"}
+    with browser.page(tu.report(audit, tmp_path / "audit.html"), width=width) as page:
+        whole, shown = page.do(
+            "const box = document.querySelector('#problems .scroll'); return [box.scrollWidth, box.clientWidth];"
+        )
+    assert whole <= shown
 
 
 def test_tables_of_credit_fit_1200_pixels_and_lights_differ_without_colour(browser, credit):

@@ -225,3 +225,23 @@ def test_score_ranges_end_where_the_curve_crosses_the_diagonal():
     # Less than a tenth of the largest excess.
     assert ranges([0.08, 0.4, 0.6, 0.8]) == [(-np.inf, np.inf, 28.0)]
     assert ranges([0.1, 0.3, 0.5, 0.7]) == ranges([0.1, 0.3, np.nan, 0.7]) == []
+
+
+def test_a_score_range_with_nearly_all_of_an_error_of_one_sign_is_named():
+    def ranges(observed, half=0.01):
+        predicted, observed = np.array([0.1, 0.3, 0.5, 0.7]), np.array(observed)
+        full = np.full(4, 100.0)
+        curve = ReliabilityCurve(predicted, observed, observed - half, observed + half, full.astype(int), full)
+        return [(found.low, found.high, round(found.excess, 9)) for found in error_ranges(curve)]
+
+    whole = [(-np.inf, np.inf)]
+    # All 10 events in excess are below 0.2, the middle between the first two bins; or above 0.6.
+    assert ranges([0.2, 0.3, 0.5, 0.7]) == [(-np.inf, pytest.approx(0.2), 10.0)]
+    assert ranges([0.1, 0.3, 0.5, 0.9]) == [(pytest.approx(0.6), np.inf, 20.0)]
+    assert ranges([0.1, 0.2, 0.5, 0.7]) == [(pytest.approx(0.2), pytest.approx(0.4), -10.0)]
+    # A margin of 16 in all: the 10 events are not certainly there, and the range of all scores is within noise.
+    assert [found[:2] for found in ranges([0.2, 0.31, 0.51, 0.71], half=0.06)] == whole
+    # An additive error of 0.05: the first bin has a large relative error, and a quarter of the excess.
+    assert [found[:2] for found in ranges([0.15, 0.35, 0.55, 0.75])] == whole
+    # The same relative error everywhere.
+    assert [found[:2] for found in ranges([0.12, 0.36, 0.6, 0.84])] == whole

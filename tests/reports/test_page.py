@@ -178,7 +178,7 @@ def test_a_page_without_testable_segments_states_it():
 def test_the_page_shows_key_figures_table_notes_settings_and_definitions(before):
     page = text_of(before)
     for words in (
-        "distinct problems 4", "largest certain error", "largest problem: shortfall of events", "observed/expected, all rows", "All segments",
+        "distinct problems 4", "largest certain error", "largest problem: excess of events, by score", "observed/expected, all rows", "All segments",
         "95% interval", "adjusted p", "would have been detected with 80% power", "Settings", "How to read this page", "Holm",
     ):  # fmt: skip
         assert words in page, words
@@ -320,7 +320,7 @@ def test_a_page_uses_the_vocabulary_of_its_profile_throughout(before, after, nam
         shown = Reader(page).text
         for text in (
             f"tested {words.segments}", f"only miscalibrated {words.segments}", f"observed/expected, all {words.rows}",
-            f"largest problem: shortfall of {words.outcomes}", f"· 20,000 {words.rows}",
+            f"largest problem: excess of {words.outcomes}, by score", f"· 20,000 {words.rows}",
         ):  # fmt: skip
             assert text in shown, text
         assert f'text-anchor="middle">{words.observed}</text>' in page

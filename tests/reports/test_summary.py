@@ -162,6 +162,18 @@ def test_errors_within_the_tolerance_on_average_may_be_larger_at_some_scores():
     assert next_step(audit).steps[1] == "Look at the curve of all rows: errors at some scores may be larger."
 
 
+def test_an_error_at_a_few_scores_is_named_where_the_mean_is_within_the_tolerance():
+    rng = np.random.default_rng(5)
+    p = rng.uniform(0.1, 0.5, 100_000)
+    data = {"p": p, "y": rng.random(100_000) < np.where(p < 0.18, 1.3 * p, p)}
+    audit = tu.audit(data, outcome="y", prediction="p", tolerance="10%")
+    assert audit.state == "within tolerance"
+    assert ", with scores too low below 0.20 (" in audit.verdict
+    assert "Errors at some scores in all rows may be larger." in lead(audit)
+    assert next_step(audit).steps[1].startswith("Look at the curve of all rows")
+    assert problem_table(audit, Vocabulary()).rows[0][0].detail.startswith("Scores too low below 0.20 (")
+
+
 def test_an_absolute_tolerance_of_a_probability_is_in_percentage_points(calibrated):
     assert tolerance_text(audit_rows(make_rows(0), tolerance=0.01)) == "1 percentage point"
     amounts = audit_rows(make_rows(0), task="regression", tolerance=0.5)
@@ -405,6 +417,13 @@ def test_the_largest_excess_is_called_a_shortfall_if_there_are_fewer_events_than
     figures = key_figures(audit_rows({**data, "p": factor * data["p"]}), Vocabulary())
     assert figures[1].name == f"largest problem: {word} of events"
     assert figures[1].value.startswith("+" if word == "excess" else "-")
+
+
+def test_errors_of_the_largest_problem_that_cancel_are_counted_by_score():
+    p = np.repeat([0.2, 0.8], 1000)
+    y = np.r_[np.arange(1000) < 400, np.arange(1000) < 580].astype(int)  # 200 more and 220 fewer than expected
+    figure = key_figures(tu.audit({"p": p, "y": y}, outcome="y", prediction="p"), Vocabulary())[1]
+    assert (figure.name, figure.value) == ("largest problem: excess of events, by score", "+200, -220")
 
 
 def test_a_large_segment_that_could_not_be_tested_is_named_and_not_green():

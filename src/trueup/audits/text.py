@@ -72,7 +72,7 @@ def describe_error(finding: Finding) -> str:
     by_score = "" if describe_scores(finding) else f"errors varying with the score, ecce {number(finding.ecce, 2)}"
     if finding.ratio_low > 1 or finding.ratio_high < 1:
         return f"{mean}, with larger {by_score}" if by_score else mean
-    return f"calibrated on average, {by_score}" if by_score else "calibrated on average"
+    return f"{mean}, within noise on average{f', {by_score}' if by_score else ''}"
 
 
 def _is_significant(finding: Finding) -> bool:
@@ -87,13 +87,14 @@ def is_hidden_by_mean(finding: Finding) -> bool:
 def varying_ranges(finding: Finding) -> list[ErrorRange]:
     """Return the score ranges of a significant error that varies with the score; none if its curve is not known.
 
-    Errors vary if some scores are too low and others too high, or if the mean hides most of the error.
+    Errors vary if some scores are too low and others too high, if the mean hides most of the error, or if some scores have
+    nearly all of it.
     """
     if finding.curve is None or not _is_significant(finding):
         return []
     ranges = error_ranges(finding.curve)
     some = any(math.isfinite(end) for found in ranges for end in (found.low, found.high))  # else they are all scores
-    return ranges if len(ranges) > 1 or (some and is_hidden_by_mean(finding)) else []
+    return ranges if some else []
 
 
 def describe_scores(finding: Finding) -> str:

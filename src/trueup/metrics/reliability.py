@@ -39,6 +39,7 @@ SMALLEST_WEIGHT = 2.0**-500  # relative to the largest: the product of a smaller
 LARGEST = 1e300  # beyond it, sums and differences may overflow
 MAX_RANGES = 3  # of scores, in a description of errors
 MIN_RANGE_SHARE = 0.1  # of the largest excess, in each of them
+MIN_CONCENTRATION = 0.8  # of an error of one sign: a range with less of it does not describe it
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,8 @@ def error_ranges(curve: ReliabilityCurve) -> list[ErrorRange]:
     Neighbouring bins with errors of one sign are one range; ranges end where the curve crosses the diagonal. The range with
     the smallest excess is merged with its neighbours until there are at most MAX_RANGES, each with an excess whose interval
     excludes 0 and that is a tenth of the largest. If all scores are merged, though most of their error cancels, the range
-    with the largest excess is returned: that of the cumulative differences.
+    with the largest excess is returned: that of the cumulative differences. If it does not cancel, and some scores have
+    nearly all of it, theirs.
     """
     excess, half = curve.weight * (curve.observed - curve.predicted), curve.weight * (curve.high - curve.low) / 2
     if not len(curve) or not (np.isfinite(excess).all() and np.isfinite(half).all()):
@@ -107,6 +109,8 @@ def error_ranges(curve: ReliabilityCurve) -> list[ErrorRange]:
     total = np.r_[0.0, np.cumsum(excess)]
     if len(starts) == 1 and (small[0] or np.ptp(total) > 2.0 * sizes[0]):
         ranges = [(min(ends), max(ends)) for ends in [(int(np.argmin(total)), int(np.argmax(total)))]]
+    elif len(starts) == 1:
+        ranges = [_concentrated_bins(curve, excess, half)]
     return [
         ErrorRange(
             _crossing(curve, first), _crossing(curve, end), float(excess[first:end].sum()),
@@ -117,15 +121,37 @@ def error_ranges(curve: ReliabilityCurve) -> list[ErrorRange]:
     ]  # fmt: skip
 
 
+def _concentrated_bins(curve: ReliabilityCurve, excess: FloatArray, half: FloatArray) -> tuple[int, int]:
+    """Return the first bin and the end of the bins with nearly all of an error of one sign; all bins if none have it.
+
+    With the same relative error at all scores, ``excess`` would be proportional to the predicted sums. The cumulative
+    differences from that are a Brownian bridge, whose range exceeds 1.96 standard deviations with probability 0.013
+    (Kuiper 1960).
+    """
+    predicted = np.abs(curve.weight * curve.predicted)
+    share = predicted / predicted.sum() if predicted.any() else np.full(len(curve), 1 / len(curve))
+    error = excess / excess.sum()
+    path = np.r_[0.0, np.cumsum(error - share)[:-1], 0.0]
+    first, end = int(np.argmin(path)), int(np.argmax(path)) or len(curve)
+    part = error[first:end].sum()
+    varies = np.ptp(path) * abs(excess.sum()) > np.sqrt((half**2).sum())
+    if first < end and varies and part >= MIN_CONCENTRATION and part >= 2 * share[first:end].sum():
+        return first, end
+    return 0, len(curve)
+
+
 def _crossing(curve: ReliabilityCurve, index: int) -> float:
-    """Return the score at which a curve crosses the diagonal just before bin ``index``; infinite at its ends."""
+    """Return the score at which a curve crosses the diagonal just before bin ``index``; infinite at its ends.
+
+    If it does not, this is the middle between the two bins.
+    """
     if index in (0, len(curve)):
         return -np.inf if index == 0 else np.inf
     (p, q), (before, after) = (
         curve.predicted[index - 1 : index + 1],
         (curve.observed - curve.predicted)[index - 1 : index + 1],
     )
-    return float(p + (q - p) * (before / (before - after) if before != after else 0.5))
+    return float(p + (q - p) * (before / (before - after) if before * after < 0 else 0.5))
 
 
 @dataclass(frozen=True, eq=False)

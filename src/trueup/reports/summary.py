@@ -254,15 +254,24 @@ def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
     findings = f"{audit.rejected:,} of {audit.tested:,} {vocabulary.segments}"
     count = Figure("distinct problems", f"{len(problems):,}", findings)
     largest = problems[0].finding
-    share, excess = f"{format_share(largest.share)} of {rows}", "excess" if largest.excess >= 0 else "shortfall"
+    share = f"{format_share(largest.share)} of {rows}"
     place = largest.segment if largest.depth == 0 else f"{share}: {shorten(largest.segment, 60)}"
+    ranges = varying_ranges(largest) if is_hidden_by_mean(largest) else []
+    excess = Figure(
+        f"largest problem: {'excess' if largest.excess >= 0 else 'shortfall'} of {what}",
+        signed_count(largest.excess),
+        place,
+    )
+    if len(ranges) > 1:  # what cancels in the sum
+        by_score = ", ".join(signed_count(found.excess) for found in ranges)
+        excess = Figure(f"largest problem: excess of {what}, by score", by_score, place)
     value, name = largest_certain_error(audit)
     size = Figure("largest certain error", value or "-", shorten(name, 60) or "no interval excludes 1")
     if audit.state == MATERIAL and not _has_material_mean(audit):
         size = Figure(
             "largest certain error", f"over {audit.settings.tolerance}", f"at some scores: {shorten(largest.segment, 60)}"
         )
-    return count, Figure(f"largest problem: {excess} of {what}", signed_count(largest.excess), place), size, error
+    return count, excess, size, error
 
 
 def _has_material_mean(audit: Audit) -> bool:
