@@ -206,9 +206,11 @@ def classes() -> list[str]:
         "probmetrics in the setting and its standard error, paired by test row; rows of one image count as one. CIFAR-10: "
         "three networks, random halves of 10,000 test images, which the seeds share. 100 classes: simulated logits of "
         "overconfident networks whose errors differ per class. Seconds are of the fit, median of the seeds, on a machine "
-        "that also did other work: CPU seconds are less disturbed. The most standard errors above the best of probmetrics "
+        "that also did other work: limits are for CPU seconds, which a fit on an idle machine does not exceed. The "
+        "most standard errors above the best of probmetrics "
         f"(`MatrixScaling` and `Auto`): {found['worst']}; from the differences between seeds, whose images overlap, the "
-        f"most are {found['worst between seeds']:.2f}.",
+        f"most are {found['worst between seeds']:.2f}. `MCGrad` alone, here without any features but the scores, is behind "
+        "matrix scaling on CIFAR-10; `Temperature` has one parameter, and is compared with ts-mix.",
         "",
         *table(["setting", "method", "log loss", "Brier score", "seconds", "CPU seconds", "chosen by Auto (seeds)"], rows),
         "",

@@ -117,7 +117,7 @@ def _rare() -> list[str]:
 
 def _classes() -> list[str]:
     found = figures("classes")
-    value = found["checks"]["standard errors above the best of probmetrics"]["value"]
+    value = found["checks"]["standard errors of MatrixScaling and Auto above the best of probmetrics"]["value"]
     return [
         "Several classes: `MatrixScaling` and `Auto` at most 2 standard errors above the best method of the peer",
         f"worst {value:.1f}",

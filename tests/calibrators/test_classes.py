@@ -7,13 +7,14 @@ import math
 import numpy as np
 import pytest
 from scipy import optimize, special
+from sklearn.base import clone
 
 import trueup as tu
 from trueup.calibrators.floors import EPS, TINY, find_floors
 from trueup.calibrators.matrix.estimator import _default_strengths, _Scaling, _strengths, _StrengthSearch
 from trueup.calibrators.stopping import Split
 from trueup.data.table import Schema, Table
-from trueup.errors import ArgumentError, DataError
+from trueup.errors import ArgumentError, ColumnError, DataError
 
 
 def draw(n, classes, seed=0, scale=2.0, shift=0.0):
@@ -227,3 +228,62 @@ def test_invalid_parameters_of_matrix_scaling_are_rejected(parameters):
         tu.MatrixScaling(logits=True, **parameters).fit(Z, y)
     with pytest.raises(ArgumentError, match="needs the scores of several classes"):
         tu.MatrixScaling().fit(special.expit(Z[:, 0]), y > 0)
+
+
+class Tensor:
+    """An array of another library, which NumPy converts."""
+
+    def __init__(self, values):
+        self.values, self.ndim, self.shape = values, values.ndim, values.shape
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values if dtype is None else self.values.astype(dtype)
+
+    def __len__(self):
+        return len(self.values)
+
+
+def test_tensors_are_read_as_arrays():
+    Z, y = draw(400, 3)
+    for method in (tu.Temperature(logits=True), tu.MCGrad(logits=True, stopping=None, trees=3, threads=1)):
+        expected = clone(method).fit(Z, y).predict(Z)
+        fix = method.fit(Tensor(Z), Tensor(y))
+        np.testing.assert_array_equal(fix.predict(Tensor(Z)), expected)
+    fix = tu.Temperature(logits=True).fit(Tensor(Z[:, 0]), Tensor(y == 0))
+    assert fix.predict(Tensor(Z[:, 0])).shape == (400,)
+    with pytest.raises(ColumnError, match=r"one or two dimensions|cannot read data"):
+        tu.Temperature(logits=True).fit(Tensor(Z[None]), y)
+
+
+def test_booleans_are_outcomes_of_two_columns():
+    Z, y = draw(400, 2)
+    P, event = special.softmax(Z, axis=1), y == 1
+    fix = tu.Temperature().fit(P, event)
+    np.testing.assert_array_equal(fix.predict(P), tu.Temperature().fit(P, y).predict(P))
+    assert fix.classes_.tolist() == [False, True]
+    with pytest.raises(
+        DataError, match="cannot tell which outcome each prediction column stands for: outcomes false, true"
+    ):
+        tu.Temperature().fit(special.softmax(draw(400, 3)[0], axis=1), event)
+
+
+def test_logits_that_are_far_too_small_are_stretched():
+    Z, y = draw(2000, 4)
+    similarity = Z / 1000  # of the size of cosines
+    expected = tu.Temperature(logits=True).fit(Z, y).temperature_ / 1000
+    assert tu.Temperature(logits=True).fit(similarity, y).temperature_ == pytest.approx(expected, rel=1e-2)  # of the prior
+    assert tu.Platt(logits=True).fit(similarity[:, 0], y == 0).slope_ > 100
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logits_in_files_are_read(tmp_path, classes):
+    pd = pytest.importorskip("pandas")
+    Z, y = draw(600, classes)
+    names = [f"z{number}" for number in range(classes)] if classes > 2 else ["z1"]
+    frame = pd.DataFrame(Z, columns=[f"z{number}" for number in range(classes)]).assign(y=y, group=np.arange(600) % 3)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    fix = tu.MCGrad(names, ["group"], logits=True, stopping=None, trees=3, threads=1)
+    scores = clone(fix).fit(frame, "y").predict(frame)
+    by_file = clone(fix).fit(tu.scan(tmp_path / "rows.parquet"), "y")
+    np.testing.assert_allclose(by_file.predict(frame), scores, atol=1e-6)
+    assert by_file.model_.schema.logits

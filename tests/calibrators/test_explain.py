@@ -291,9 +291,20 @@ def test_extreme_scores_and_unseen_levels_are_explained():
         start = np.log(p) - np.log1p(-p) if 0 < p < 1 else logit(p)  # 1e-6 stands for exact zeros only
         assert found.after == pytest.approx(1 / (1 + np.exp(-start - found.link_change)), rel=1e-9, abs=1e-15)
         assert "country=XX" not in repr(found) + repr(fix.explain(row, details=True))
-    with pytest.raises(ArgumentError, match="explain takes one row as a mapping"):
-        fix.explain(data["p"])
+    for several in (data["p"], {"p": [0.1, 0.2]}.items()):
+        with pytest.raises(ArgumentError, match="explain takes one row as a mapping"):
+            fix.explain(several)
     with pytest.raises(ArgumentError, match="details are of one row, and explain got none"):
         fix.explain(details=True)
     shown = fix.explain({"p": 0.2}, details=True).to_frame()
     assert len(shown["condition"]) == len(fix.explain({"p": 0.2}).contributions)
+
+
+def test_a_row_of_a_frame_is_explained():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(rows("binary", 500))
+    fix = mcgrad(stopping=None, rounds=1, trees=8).fit(frame, frame["y"])
+    row = frame.iloc[7]
+    assert fix.explain(row) == fix.explain(row.to_dict())
+    with pytest.raises(ArgumentError, match="got DataFrame"):
+        fix.explain(frame[7:8])

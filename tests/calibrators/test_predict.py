@@ -32,6 +32,15 @@ def test_invalid_rows_become_nan_on_request_and_are_counted(fix):
     assert predictions[[0, 2]].tobytes() == fix.predict(valid).tobytes()
     with pytest.warns(InvalidScoreWarning):
         assert np.array_equal(fix.model_.predict(bad, on_error="nan"), predictions, equal_nan=True)
+    with pytest.warns(InvalidScoreWarning, match="4 of 6 rows") as caught:
+        before, after = fix.staged_predict(bad, on_error="nan")
+    assert len(caught) == 1
+    assert np.array_equal(before, [0.2, np.nan, 0.3, np.nan, np.nan, np.nan], equal_nan=True)
+    assert np.array_equal(after, predictions, equal_nan=True)
+    with pytest.raises(DataError, match="must hold finite numbers"):
+        fix.staged_predict(bad)
+    with pytest.raises(ArgumentError, match="on_error must be one of"):
+        fix.staged_predict(bad, on_error="skip")
 
 
 def test_valid_rows_do_not_warn(fix):

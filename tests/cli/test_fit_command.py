@@ -12,7 +12,7 @@ import pytest
 import trueup as tu
 from commands import call
 from trueup.cli.fit import CURVES
-from trueup.cli.parser import METHODS
+from trueup.cli.parser import MATRIX, METHODS
 
 GIVEN = ["--outcome", "y", "--prediction", "p", "--features", "country,age"]
 
@@ -169,7 +169,7 @@ def test_pipes_receive_plain_text(workdir, capfd):
 # ------------------------------------------------------------------ other methods
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "mcgrad"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("mcgrad", MATRIX)])
 def test_every_method_is_fitted_saved_and_described(workdir, capsys, method):
     columns = [] if method in CURVES or method == "prior" else ["--features", "country,age"]
     columns += ["--prevalence", "0.3"] if method == "prior" else []
@@ -185,6 +185,57 @@ def test_every_method_is_fitted_saved_and_described(workdir, capsys, method):
     assert call(capsys, "predict", "m.trueup", "few.parquet", "-o", "out.parquet", "--quiet")[0] == 0
     result = pl.read_parquet("out.parquet")
     np.testing.assert_array_equal(result["p_trueup"].to_numpy(), model.predict(result))
+
+
+@pytest.fixture
+def logit_rows(workdir):
+    random = np.random.default_rng(0)
+    Z = 2 * random.normal(size=(400, 3))
+    y = np.argmax(Z / 2 + random.gumbel(size=Z.shape), axis=1)
+    columns = {f"z{number}": Z[:, number] for number in range(3)}
+    frame = pl.DataFrame({**columns, "label": y, "first": (y == 0).astype(int), "group": y % 2})
+    frame.write_parquet("logits.parquet")
+    return frame
+
+
+@pytest.mark.parametrize("method", ["temperature", MATRIX])
+def test_logits_of_classes_are_corrected(logit_rows, capsys, method):
+    given = ["--outcome", "label", "--prediction", "z0,z1,z2", "--logits", "--method", method]
+    code, _, err = call(capsys, "fit", "logits.parquet", *given, "-o", "m.trueup")
+    assert (code, err) == (0, "")
+    expected = {"temperature": tu.Temperature, MATRIX: tu.MatrixScaling}[method](logits=True)
+    Z = logit_rows.select("z0", "z1", "z2").to_numpy()
+    code, out, _ = call(capsys, "predict", "m.trueup", "logits.parquet", "-o", "out.parquet")
+    assert code == 0
+    assert "--against" not in out  # logits are no scores to be audited
+    corrected = pl.read_parquet("out.parquet").select(f"z{number}_trueup" for number in range(3)).to_numpy()
+    np.testing.assert_allclose(corrected, expected.fit(Z, logit_rows["label"].to_numpy()).predict(Z), rtol=1e-9)
+
+
+def test_held_out_rows_of_logits_are_written(logit_rows, capsys):
+    given = ["--outcome", "first", "--prediction", "z0", "--logits", "--method", "platt", "--cross-validate"]
+    assert call(capsys, "fit", "logits.parquet", *given, "--held-out", "held.parquet", "-o", "m.trueup")[0] == 0
+    held = pl.read_parquet("held.parquet")
+    np.testing.assert_array_equal(held["z0"].to_numpy(), logit_rows["z0"].to_numpy())
+    assert held["z0_trueup"].is_between(0, 1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--method", "temperature"], "hint: calibrators take logits with --logits; or pass"),
+        (["--method", "platt", "--logits", "--task", "regression"], "hint: leave out --logits"),
+        (["--method", "hkrr", "--logits"], "error: --logits is not for hkrr"),
+        (["--method", MATRIX, "--logits"], "MatrixScaling needs the scores of several classes"),
+        (["--method", MATRIX, "--by", "group"], "matrixscaling corrects all rows alike\nhint: leave --by out"),
+        (["--method", MATRIX, "--features", "group"], "--features is not for matrixscaling"),
+    ],
+)
+def test_logits_that_do_not_fit_are_rejected(logit_rows, capsys, options, message):
+    given = ["--outcome", "first", "--prediction", "z0", *options]
+    code, _, err = call(capsys, "fit", "logits.parquet", *given, "-o", "m.trueup")
+    assert code == 2
+    assert message in err
 
 
 def test_curves_can_be_fitted_per_group(workdir, capsys):

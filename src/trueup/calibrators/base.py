@@ -23,7 +23,7 @@ from trueup.calibrators.stopping import CrossValidation, HeldOut, Holdout, Split
 from trueup.calibrators.validation_rows import refuse_training_rows, warn_if_trained_on
 from trueup.cluster.partitions import PartitionedTable, open_partitions, require_engine
 from trueup.data.clusters import warn_of_shared_features
-from trueup.data.columns import as_tuple, engine_of
+from trueup.data.columns import as_tuple, engine_of, tensor_to_array
 from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.data.sampling import reject_sampling
 from trueup.data.table import remember_cross_fitted
@@ -108,6 +108,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """
         if y is None and self.needs_outcome:
             raise ArgumentError("fit needs the outcome", hint='name its column, as fit(frame, "clicked")', parameter="y")
+        X = tensor_to_array(X)
         prediction = self._prediction_role()
         if prediction is None and self._holds_classes(X):
             prediction = tuple(range(X.shape[1]))
@@ -250,9 +251,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = self.needs_outcome
         return tags
 
-    def staged_predict(self, X: Any) -> Iterator[FloatArray]:
+    def staged_predict(self, X: Any, *, on_error: OnError = "raise") -> Iterator[FloatArray]:
         """Yield the predictions of a frame after 0, 1, 2, ... rounds, from the scores before the correction on."""
-        return self._fitted().staged_predict(X)
+        return self._fitted().staged_predict(X, on_error=on_error)
 
     def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
         """Return the corrected prediction of one ``row``, column names to values; an absent feature counts as missing.

@@ -336,23 +336,15 @@ class Model:
             return cast("FloatArray", predict_cluster_frame(self, data, threads, on_error))
         if on_error == "raise":
             return self.predict_table(read_like(data, self.schema), threads=threads)
-        scores = self.predict_valid_rows(read_like(data, self.schema, lenient=True), threads=threads)
-        invalid = np.isnan(scores if scores.ndim == 1 else scores[:, 0])
-        if invalid.any():
-            warnings.warn(
-                f"{int(invalid.sum()):,} of {len(scores):,} rows have no valid score, the first at row "
-                f"{int(np.argmax(invalid))}: their prediction is NaN\n"
-                'hint: on_error="raise" says what is wrong with the first of them',
-                InvalidScoreWarning,
-                stacklevel=2,
-            )
-        return scores
+        table, valid = self._valid_rows(read_like(data, self.schema, lenient=True))
+        _warn_of_invalid_rows(valid)
+        return _fill_invalid(self.predict_table(table, threads=threads), valid)
 
-    def staged_predict(self, data: Any) -> Iterator[FloatArray]:
+    def staged_predict(self, data: Any, *, on_error: OnError = "raise") -> Iterator[FloatArray]:
         """Yield the predictions of a frame in memory after 0, 1, 2, ... rounds (or patches), as `predict` returns them.
 
         The first are the scores before the correction, the last those of `predict`. A method without rounds, such as a
-        curve, has one.
+        curve, has one. ``on_error`` is that of `predict`.
 
         Examples
         --------
@@ -368,21 +360,31 @@ class Model:
                 f"staged_predict takes rows in memory; got a {type(data).__module__}.{type(data).__qualname__}",
                 hint="collect some of the rows, or use predict",
             )
-        table = read_like(data, self.schema)
+        check_choice("on_error", on_error, ("raise", "nan"))
+        if on_error == "raise":
+            return self._stages(read_like(data, self.schema))
+        table, valid = self._valid_rows(read_like(data, self.schema, lenient=True))
+        _warn_of_invalid_rows(valid)
+        return (_fill_invalid(scores, valid) for scores in self._stages(table))
+
+    def _stages(self, table: Table) -> Iterator[FloatArray]:
         return self.map.stages([table.columns[feature.name] for feature in self.schema.features], table.prediction)
 
     def predict_valid_rows(self, table: Table, *, threads: int | None = None) -> FloatArray:
         """Correct the predictions of a Table that was read leniently; return NaN for rows without a valid score."""
+        kept, valid = self._valid_rows(table)
+        return _fill_invalid(self.predict_table(kept, threads=threads), valid)
+
+    def _valid_rows(self, table: Table) -> tuple[Table, BoolArray]:
+        """Return the rows with a valid score of a Table that was read leniently, and which rows they are."""
         if not self.schema.prediction:
-            return self.predict_table(table, threads=threads)
+            return table, np.ones(len(table), bool)
         task, logits = self.schema.task, self.schema.logits
         valid = _valid_scores(table.prediction, "regression" if logits else task)
         kept = table if valid.all() else table.take(np.flatnonzero(valid))
         if logits:
             kept = replace(kept, prediction=to_probabilities(kept.prediction, self.schema.prediction, task, logits=True))
-        scores = np.full(table.prediction.shape, np.nan)
-        scores[valid] = self.predict_table(kept, threads=threads)
-        return scores
+        return kept, valid
 
     def predict_table(self, table: Table, *, threads: int | None = None) -> FloatArray:
         """Correct the predictions of a Table that was read with the schema of this model."""
@@ -394,7 +396,7 @@ class Model:
 
         Parameters
         ----------
-        row : mapping
+        row : mapping or pandas Series
             Column names to values; an absent feature counts as missing. If a feature is absent, a key that is not a column
             of the fit is an error: it may be misspelled. A row with all features may have other keys, which are ignored.
 
@@ -410,7 +412,7 @@ class Model:
 
         Parameters
         ----------
-        row : mapping, optional
+        row : mapping or pandas Series, optional
             Column names to values. Without it, the segments are returned whose scores were raised and lowered.
         details : bool
             List every condition that the row meets (leaves, table cells or patches) on the scale on which they add up,
@@ -452,7 +454,7 @@ class Model:
                     parameter="details",
                 )
             return self.explanation
-        if not isinstance(row, Mapping):
+        if not hasattr(row, "get") or getattr(row, "ndim", 1) != 1:  # a Series of pandas is a row, too
             raise ArgumentError(
                 f"explain takes one row as a mapping of names to values; got {type(row).__name__}",
                 hint=f"write it as explain({self._example()})",
@@ -595,6 +597,25 @@ class Model:
             f"the row has a key {key!r}, which is not a column of the model, and no {listed}",
             hint=f"did you mean {similar!r}?" if similar else "leave such keys out; an absent feature counts as missing",
         )
+
+
+def _warn_of_invalid_rows(valid: BoolArray) -> None:
+    """Warn of the rows that are predicted as NaN."""
+    if not valid.all():
+        warnings.warn(
+            f"{int((~valid).sum()):,} of {len(valid):,} rows have no valid score, the first at row "
+            f"{int(np.argmin(valid))}: their prediction is NaN\n"
+            'hint: on_error="raise" says what is wrong with the first of them',
+            InvalidScoreWarning,
+            stacklevel=3,
+        )
+
+
+def _fill_invalid(scores: FloatArray, valid: BoolArray) -> FloatArray:
+    """Return the scores of the ``valid`` rows in their places, and NaN elsewhere."""
+    filled = np.full((len(valid), *scores.shape[1:]), np.nan)
+    filled[valid] = scores
+    return filled
 
 
 def _valid_scores(scores: FloatArray, task: Task) -> BoolArray:

@@ -69,6 +69,8 @@ def format_error(error: TrueupError, arguments: argparse.Namespace | None) -> st
     def setting(name: str, value: Any) -> str:
         if name not in known:
             return f"{name}=..." if value is ... else f"{name}={value!r}"
+        if value is False:
+            return f"out {option_name(name)}"  # of hints that say "leave logits=False"
         return f"{option_name(name)} ..." if value is ... else shlex.join(option_words(name, value, defaults=()))
 
     message, hint = error.message, error.format_hint(setting)

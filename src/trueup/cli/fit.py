@@ -22,12 +22,13 @@ from trueup.cli.output import (
     show_page,
     table_notes,
 )
-from trueup.cli.parser import METHODS, PRIOR, is_model
+from trueup.cli.parser import MATRIX, METHODS, PRIOR, is_model
 from trueup.cli.predict import model_columns, text_columns
 from trueup.data.chunks import format_to_write
 from trueup.data.frame import read
 from trueup.data.scan import find_files
 from trueup.data.table import HELD_OUT_SUFFIX
+from trueup.data.values import to_probabilities
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
 from trueup.modelfile import load, save
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from trueup.data.table import Schema, Table
 
 CURVES = ("isotonic", "platt", "temperature", "beta", "histogram", "additive", "multiplicative")
+SCORE_METHODS = (*CURVES, MATRIX)  # methods without features; curves may have groups
 LORE = "lore"  # uses features or, with --by, the group of a row
 CHUNKED_METHOD = "mcgrad"  # the method that supports --memory
 MAX_SHOWN = 5
@@ -123,7 +125,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 def _check_holds_out(arguments: argparse.Namespace, option: str) -> io.InputRows:
     """Raise if the method holds no rows out, or the outcome is not binary; return the rows."""
-    if arguments.method == PRIOR or (arguments.method in CURVES and not arguments.cross_validate):
+    if arguments.method == PRIOR or (arguments.method in SCORE_METHODS and not arguments.cross_validate):
         curve = "add --cross-validate, which fits it by cross-validation, or use another --method"
         raise ArgumentError(
             f"{option}: {arguments.method} holds no rows out",
@@ -169,11 +171,12 @@ def _parameters(calibrator: Any) -> Mapping[str, Any]:
 def feature_lists(arguments: argparse.Namespace) -> list[str] | None:
     """Return --features or --by, the columns that the method reads besides the score; None: all columns without a role."""
     method, by, features = arguments.method, arguments.by, arguments.features
-    if method not in (*CURVES, *([PRIOR] if by is None else [])) and (method != LORE or by is None):
+    if method not in (*CURVES, *([MATRIX, PRIOR] if by is None else [])) and (method != LORE or by is None):
         if by is not None:
             raise ArgumentError(
-                f"--by is for the methods {', '.join((*CURVES, LORE))}; {method} finds segments itself",
-                hint="name the columns with --features",
+                f"--by is for the methods {', '.join((*CURVES, LORE))}; {method} "
+                + ("corrects all rows alike" if method == MATRIX else "finds segments itself"),
+                hint="leave --by out" if method == MATRIX else "name the columns with --features",
             )
         return None if features is None else list(features)
     if features is not None and method == LORE:
@@ -184,7 +187,9 @@ def feature_lists(arguments: argparse.Namespace) -> list[str] | None:
     if features is not None:
         raise ArgumentError(
             f"--features is not for {method}, which reads the prediction alone",
-            hint="use --method mcgrad" if method == PRIOR else "fit one curve per group with --by, or use --method mcgrad",
+            hint="use --method mcgrad"
+            if method in (MATRIX, PRIOR)
+            else "fit one curve per group with --by, or use --method mcgrad",
         )
     return list(by or [])
 
@@ -221,6 +226,7 @@ def make_calibrator(arguments: argparse.Namespace, schema: Schema, validation: A
     known = _parameters(calibrator)
     optional = {
         "depth": arguments.depth, "monotone": arguments.monotone or None, "resume": arguments.resume,
+        "logits": arguments.logits or None,
         "sampling": io.parse_sampling(arguments.sampling) if method == PRIOR else None,
         "prevalence": _parse_prevalence(arguments.prevalence),
         "reference_prevalence": arguments.reference_prevalence,
@@ -356,6 +362,8 @@ def _write_held_out(calibrator: Any, table: Table, arguments: argparse.Namespace
 
     def make(columns: dict[str, Any]) -> dict[str, FloatArray]:
         scores = np.ma.getdata(columns[prediction]).astype(np.float64)
+        if table.schema.logits:
+            scores = to_probabilities(scores, table.schema.prediction, "binary", logits=True)
         if len(scores) <= rows.max() or not np.array_equal(scores[rows], before):
             raise DataError(
                 "--held-out reads the rows again, and they differ from those of the fit",

@@ -80,8 +80,10 @@ class InputRows:
         arguments = self._arguments
         for_labelled = getattr(arguments, "labelled", None) is not None  # the outcome is a column of those rows
         excluded = {"exclude": self.find_all(arguments.exclude, "excluded column")} if hasattr(arguments, "exclude") else {}
+        logits = {"logits": True} if getattr(arguments, "logits", False) else {}
         return {
             **excluded,
+            **logits,
             "outcome": self.find_optional(None if for_labelled else arguments.outcome, "outcome"),
             "weight": self.find_optional(arguments.weight, "weight"),
             "cluster": self.find_optional(getattr(arguments, "cluster", None), "cluster"),

@@ -35,6 +35,8 @@ def option_words(parameter: str, value: Any, defaults: Sequence[tuple[str, Any]]
     """Return a parameter and its value as words of a command line; no words if it is None or the default."""
     if value is None or (parameter, value) in defaults:
         return []
+    if value is True:
+        return [option_name(parameter)]
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     texts = [f"{item:.17g}" if isinstance(item, float) else str(item) for item in values]
     if parameter in COMMA_LISTS and texts and not any("," in text for text in texts):
@@ -176,8 +178,9 @@ def after_predict(arguments: argparse.Namespace, model: Model, names: list[str])
     if arguments.only or not schema.prediction or not schema.outcome:
         return []
     audit = command(
-        "audit", arguments.output, outcome=schema.outcome, prediction=names, against=schema.prediction,
-        fix=arguments.model, weight=schema.weight, task="regression" if schema.task == "regression" else None,
+        "audit", arguments.output, outcome=schema.outcome, prediction=names,
+        against=None if schema.logits else schema.prediction, fix=None if schema.logits else arguments.model,
+        weight=schema.weight, task="regression" if schema.task == "regression" else None,
         classes=schema.classes, by=[feature.name for feature in schema.features],
     )  # fmt: skip
     return ["next, once outcomes are known:", f"  {audit}"]

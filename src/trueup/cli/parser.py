@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 OPTION_SIMILARITY, CHOICE_SIMILARITY = 0.75, 0.7  # difflib ratios above which a word is suggested
 PRIOR = "prior"  # the method that needs no outcome
+MATRIX = "matrixscaling"  # the method for several classes only
 METHODS = {
     "auto": "Auto", "mcgrad": "MCGrad", "lsboost": "LSBoost", "depthtwo": "DepthTwo", "hkrr": "HKRR",
     "multiaccuracy": "Multiaccuracy", "isotonic": "Isotonic", "platt": "Platt", "temperature": "Temperature",
     "beta": "Beta", "histogram": "Histogram", "additive": "Additive", "multiplicative": "Multiplicative",
-    "logistic": "Logistic", "lore": "LoRe", PRIOR: "PriorCorrection",
+    "logistic": "Logistic", "lore": "LoRe", MATRIX: "MatrixScaling", PRIOR: "PriorCorrection",
 }  # fmt: skip
 MODEL_SUFFIX = ".trueup"
 TARGETS, DIALECTS = ("onnx", "sql", "c"), ("duckdb", "postgres", "bigquery", "spark")  # of exports
@@ -70,6 +71,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--prediction": option("the score column", "P", **LIST),
     "--positive": option("the outcome to count as 1; every other counts as 0", "VALUE"),
     "--classes": option("the class of each prediction column, if there are several", "A,B", **LIST),
+    "--logits": option("the prediction columns hold logits: of the classes, or of one probability", **SWITCH),
     "--weight": option("the column of sample weights", "W"),
     "--sampling": option("shares of the rows with outcome 1 and 0 that were kept in the data, such as 1,0.1", "P,N"),
     "--cluster": option("the column that identifies rows that belong together, such as those of one customer", "ID"),
@@ -136,8 +138,8 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "enough, possibly none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked for "
         "saturation; hkrr, multiaccuracy: a readable list of patches; lore: the outcomes of similar rows; logistic: a "
         "logistic regression on score and features; isotonic, platt, temperature, beta, histogram: a curve of the score "
-        "alone; additive, multiplicative: one number added to all scores, or one factor; prior: "
-        "another prevalence, without outcomes",
+        "alone; matrixscaling: the logits of several classes times a matrix; additive, multiplicative: one number added to "
+        "all scores, or one factor; prior: another prevalence, without outcomes",
         "NAME", default="mcgrad", choices=tuple(METHODS),
     ),
     "--prevalence": option(
@@ -328,6 +330,7 @@ examples:
   trueup fit scores.parquet --outcome clicked --prediction p --features country,device,age -o model.trueup
   trueup fit 'day-*.csv' --outcome y --prediction p --categorical zip -o model.trueup
   trueup fit scores.csv --outcome species --prediction p_cat,p_dog,p_fox -o model.trueup
+  trueup fit scores.csv --outcome label --prediction z0,z1,z2 --logits --method temperature -o model.trueup
   trueup fit sales.csv --outcome amount --prediction forecast --task regression -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method auto -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method platt --by region -o model.trueup
@@ -346,7 +349,7 @@ examples:
             ),
             "columns": (
                 Use("--outcome", "0/1, a probability, a number, or a class; optional for prior", needed=True), PREDICTION,
-                "--positive", "--classes", "--weight",
+                "--positive", "--classes", "--logits", "--weight",
                 Use("--sampling", "the fit weights rows by 1 / these shares; with prior, those of the rows that the score "
                     "was fitted on"),
                 Use("--cluster", "held-out rows are whole clusters"), "--task", "--unlabelled", "--features",

@@ -17,7 +17,7 @@ import numpy as np
 
 import trueup as tu
 from trueup.cli import console
-from trueup.cli.parser import METHODS, PRIOR
+from trueup.cli.parser import MATRIX, METHODS, PRIOR
 from trueup.errors import FileError
 from trueup.kernels import _cache
 from trueup.kernels._jit import compiling_at_once
@@ -110,7 +110,7 @@ def _all_steps() -> Iterator[Step]:
     yield "compiling audits of counts", lambda: audit(counts, task="regression", family="poisson")
     yield "compiling audits with draws", lambda: audit(loans, adjust="max", draws=19)
     for name, method in METHODS.items():
-        if name != PRIOR:
+        if name not in (MATRIX, PRIOR):
             yield f"compiling {name}", partial(_fit, getattr(tu, method), loans, name)
     yield "compiling classes", lambda: _fit_classes(random)
     yield "compiling groups", lambda: _predict(tu.Grouped(tu.Platt(), by=["region"], prediction="prediction"), loans)

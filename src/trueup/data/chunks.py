@@ -407,7 +407,7 @@ def _describe(reader: ReaderT) -> ReaderT:
             outcomes.update(level for column in reader.query(selection) for level in column.categories().levels)
         classes = class_names(sort_levels(outcomes), roles.prediction, roles.classes)
     schema = Schema(
-        roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes, roles.cluster
+        roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes, roles.cluster, roles.logits,
     )  # fmt: skip
     return replace(reader, texts=texts, vocabularies=vocabularies, schema=schema, left_out=left_out)
 

@@ -363,8 +363,16 @@ def check_kind(raw: RawColumn, feature: Feature) -> None:
         )
 
 
+def tensor_to_array(data: Any) -> Any:
+    """Return a two-dimensional tensor of PyTorch, JAX or TensorFlow as a NumPy array, anything else as it is."""
+    if getattr(data, "ndim", None) != 2 or not hasattr(data, "__array__") or hasattr(data, "columns"):
+        return data
+    return np.asarray(data)
+
+
 def open_source(data: Any) -> ColumnSource:
     """Open a frame, a dict of arrays or an array as a source of columns by name or position."""
+    data = tensor_to_array(data)
     if isinstance(data, np.ndarray):
         return open_array(data)
     if isinstance(data, Mapping):

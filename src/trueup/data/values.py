@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.columns import (
+    FLAG_LEVELS,
     RawColumn,
     from_objects,
 )
@@ -238,7 +239,7 @@ def class_names(outcomes: Collection[str], labels: tuple[str, ...], classes: Seq
     """Return the outcome that each prediction column stands for.
 
     That is what the user passed as ``classes``; or the columns are named as the outcomes, with or without a common prefix
-    ("p_cat", "p_dog"); or the outcomes are the positions 0, 1, ...
+    ("p_cat", "p_dog"); or the outcomes are the positions 0, 1, ..., or False and True for two columns.
     """
     if classes is not None:
         coded = from_objects(list(classes), "classes").categories()
@@ -252,7 +253,8 @@ def class_names(outcomes: Collection[str], labels: tuple[str, ...], classes: Seq
         return names
     prefix = os.path.commonprefix(labels)  # noqa: RUF071  (of texts)
     stripped = tuple(label[len(prefix) :] for label in labels)
-    for names in (labels, stripped, tuple(str(index) for index in range(len(labels)))):
+    positions = [tuple(str(index) for index in range(len(labels))), *([FLAG_LEVELS] if len(labels) == 2 else [])]
+    for names in (labels, stripped, *positions):
         if set(outcomes) <= set(names):
             return names
     listed = list(outcomes)

@@ -3,7 +3,7 @@
 **Prior.** If all outcomes are equal, or a threshold of the score separates them, the likelihood has no maximum. So every
 smooth fit includes one pseudo-row, spread over the scores like the data, whose outcome is the score itself (a conjugate
 prior; Diaconis & Ylvisaker 1979). It shrinks the fit towards no change by 1/n, and makes every fit finite. Platt (1999)
-smooths the labels for the same purpose, towards 1/2 and with a shift of the mean. Slopes are bounded by 100.
+smooths the labels for the same purpose, towards 1/2 and with a shift of the mean. Slopes are bounded by 10,000.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 PRIOR_ROWS = 1.0
-MAX_SLOPE = 100.0
+MAX_SLOPE = 10_000.0  # logits may be cosine similarities, to be multiplied by hundreds
 MAX_BINS = 100_000
 ROUNDING = 1e-9  # a score at which a multiple of the weight of a bin is reached up to rounding starts a bin
 
@@ -202,7 +202,7 @@ class ScoreCalibrator(SingleMapCalibrator):
 def _fit_coefficients(
     pooled: PooledScores, sizes: FloatArray, columns: list[FloatArray], low: list[float], start: list[float]
 ) -> FloatArray:
-    """Fit a logistic regression on ``columns`` per group, slopes from ``low`` to 100; return the coefficients per group."""
+    """Fit a logistic regression on ``columns`` per group, slopes from ``low`` to 10,000; return coefficients per group."""
     p = pooled.score
     share = np.repeat(PRIOR_ROWS / np.maximum(sizes, PRIOR_ROWS), np.diff(pooled.at))
     weight, total = pooled.weight * (1 + share), pooled.total + share * pooled.weight * p
@@ -262,7 +262,7 @@ class Platt(ScoreCalibrator):
     Notes
     -----
     A prior that weighs as much as one row, centred at no change, keeps the fit finite if all outcomes are equal or the
-    score separates them; the slope is bounded by -100 and 100. If all scores are equal, the slope is 1.
+    score separates them; the slope is bounded by -10,000 and 10,000. If all scores are equal, the slope is 1.
 
     References
     ----------
@@ -324,7 +324,7 @@ class Temperature(ScoreCalibrator):
     Attributes
     ----------
     temperature_ : float
-        What logits are divided by, between 0.01 and 100: above 1 for overconfident scores.
+        What logits are divided by, between 1e-4 and 1e4: above 1 for overconfident scores.
     model_ : Model
         The fitted model, which is saved and shipped.
     history_ : History
@@ -413,7 +413,7 @@ class Beta(ScoreCalibrator):
     Attributes
     ----------
     a_, b_, c_ : float, or ndarray of shape (k,) for k classes
-        1, 1 and 0 mean no change. a and b are between 0 and 100, so that the order of scores is kept.
+        1, 1 and 0 mean no change. a and b are between 0 and 10,000, so that the order of scores is kept.
     model_ : Model
         The fitted model, which is saved and shipped.
     history_ : History
