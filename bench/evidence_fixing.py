@@ -64,7 +64,7 @@ def fixing() -> list[str]:
         "",
         beside_mcgrad(found),
         "",
-        cases_left_out(found["cases"]),
+        cases_left_out(found["cases"]) + beside_refits(found),
         "",
         "Mean log loss over the seeds:",
         "",
@@ -138,6 +138,15 @@ def cases_left_out(cases: list[dict[str, Any]]) -> str:
     never = [name for name in every if name not in seeds]
     text = f"Fewer than {SEEDS} seeds: {', '.join(fewer)}. " if fewer else ""
     return text + (f"Not in this run: {', '.join(never)}." if never else "")
+
+
+def beside_refits(found: dict[str, Any]) -> str:
+    """State the log loss of cases that were fitted by us and by a refit alone."""
+    each = [
+        f"{name}, base {losses['base']:.3f}, trueup {losses['trueup']:.3f}, refit {losses['refit']:.3f}"
+        for name, losses in found.get("beside a refit", {}).items()
+    ]
+    return f" Log loss without mcgrad, of which a fit takes minutes there: {'; '.join(each)}." if each else ""
 
 
 def single_cases(cases: list[dict[str, Any]], methods: tuple[str, ...]) -> str:
