@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pages import figures, held, table
+import numpy as np
+from scipy.stats import wilcoxon
+
+from cases import BASES, SOURCES
+from pages import earlier, figures, held, table
+
+SEEDS = 5  # of every data set and base model, if all cases are measured
 
 
 def fixing() -> list[str]:
@@ -56,6 +62,10 @@ def fixing() -> list[str]:
         + chance_of_mcgrad(found)
         + single_cases(found["cases"], methods),
         "",
+        beside_mcgrad(found),
+        "",
+        cases_left_out(found["cases"]) + beside_refits(found),
+        "",
         "Mean log loss over the seeds:",
         "",
         *table(["data and base model", "calibration rows", *methods], by_set),
@@ -79,6 +89,64 @@ def chance_of_mcgrad(found: dict[str, Any]) -> str:
         f"standard deviation of {chance['deviation']:.2f} between cases; in {close} of {len(rows)} cases the two methods "
         "differ by less than that. "
     )
+
+
+def beside_mcgrad(found: dict[str, Any]) -> str:
+    """Count the cases below and above mcgrad's, test the differences, and state what calibrated scores would reach."""
+    sentences = []
+    for measured, title in (("log_loss", "Log loss"), ("sigma", "Multicalibration error by mcgrad's measure")):
+        pairs = {case["case"]: case[measured]["trueup"] - case[measured]["mcgrad"] for case in found["cases"]}
+        differences = np.array(list(pairs.values()))
+        worse: dict[str, int] = {}
+        for name in (name for name, difference in pairs.items() if difference > 0):
+            worse[name.split("-")[0]] = worse.get(name.split("-")[0], 0) + 1
+        sentences.append(
+            f"{title}: lower than mcgrad's in {(differences < 0).sum()} cases, the same in {(differences == 0).sum()}, "
+            f"higher in {(differences > 0).sum()} ({', '.join(f'{count} {name}' for name, count in worse.items())}); "
+            f"median difference {np.median(differences):+.3g}, signed-rank test p = {wilcoxon(differences).pvalue:.1g}, "
+            "as if cases were independent (seeds share rows)."
+        )
+    chance = found.get("by chance, mcgrad's measure")
+    if chance is not None:
+        sentences.append(_reachable(found["cases"], np.array(list(chance["cases"].values())), chance["deviation"]))
+    return " ".join(sentences)
+
+
+def _reachable(cases: list[dict[str, Any]], drawn: Any, deviation: float) -> str:
+    """State in how many cases scores that are calibrated exactly would have a lower error, and how many are far behind."""
+    shares = {
+        name: np.mean([(drawn < case["sigma"]["mcgrad"]).mean() for case in some])
+        for name, some in (("all", cases), ("unseen", [case for case in cases if case["unseen"]]))
+    }
+    far = [(case["sigma"]["trueup"] - case["sigma"]["mcgrad"]) / deviation for case in cases]
+    return (
+        f"Scores that are calibrated exactly would have a lower error than mcgrad's in about {shares['all']:.0%} of the "
+        f"cases ({shares['unseen']:.0%} of the unseen ones), by the draws of all cases: the worst of many segments is "
+        "mostly chance. trueup is lower by more than a standard deviation of these draws in "
+        f"{sum(each < -1 for each in far)} cases, and higher by more than that in {sum(each > 1 for each in far)}."
+    )
+
+
+def cases_left_out(cases: list[dict[str, Any]]) -> str:
+    """Name the data sets and base models that were not measured with all seeds."""
+    seeds: dict[str, int] = {}
+    for case in cases:
+        name = case["case"].rsplit("-", 1)[0]
+        seeds[name] = seeds.get(name, 0) + 1
+    every = [f"{source.name}-{base}" for source in SOURCES for base in (*BASES, *(["own"] if source.score else []))]
+    fewer = [f"{name} ({seeds[name]})" for name in every if 0 < seeds.get(name, 0) < SEEDS]
+    never = [name for name in every if name not in seeds]
+    text = f"Fewer than {SEEDS} seeds: {', '.join(fewer)}. " if fewer else ""
+    return text + (f"Not in this run: {', '.join(never)}." if never else "")
+
+
+def beside_refits(found: dict[str, Any]) -> str:
+    """State the log loss of cases that were fitted by us and by a refit alone."""
+    each = [
+        f"{name}, base {losses['base']:.3f}, trueup {losses['trueup']:.3f}, refit {losses['refit']:.3f}"
+        for name, losses in found.get("beside a refit", {}).items()
+    ]
+    return f" Log loss without mcgrad, of which a fit takes minutes there: {'; '.join(each)}." if each else ""
 
 
 def single_cases(cases: list[dict[str, Any]], methods: tuple[str, ...]) -> str:
@@ -107,6 +175,7 @@ def fixing_speed() -> list[str]:
     return [
         "## Speed of the fix",
         "",
+        *earlier(found),
         f"{found['rows']:,} simulated rows x 12 features, two threads each, both with their defaults, in one run: mcgrad "
         f"0.1.5 fits in {peer['fit']:.1f} s, scores 100,000 rows in {peer['batch']:.2f} s and one in "
         f"{peer['one'] * 1e3:.1f} ms; trueup fits in {ours['fit']:.1f} s ({ours['trees']:,} trees), scores them in "
@@ -161,6 +230,7 @@ def no_harm() -> list[str]:
     return [
         "## No harm, few rows, rare levels",
         "",
+        *earlier(found),
         "Calibrated scores: share of fits that change anything, and mean change of log loss on new rows (standard error), "
         "in thousandths of a nat.",
         "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from common import RESULTS
+from common import EARLIER, RESULTS
 
 
 def figures(name: str) -> dict[str, Any]:
@@ -17,6 +17,15 @@ def figures(name: str) -> dict[str, Any]:
 def measured(name: str) -> bool:
     """Return whether a benchmark has been run."""
     return (RESULTS / f"{name}.json").exists()
+
+
+def earlier(found: dict[str, Any]) -> list[str]:
+    """State which figures are those of an earlier version of the fit, if any."""
+    if EARLIER not in found:
+        return []
+    parts = ", ".join(found[EARLIER])
+    return [f"**Not yet measured again since fits compare other capacities and learning rates and keep a first round of "
+            f"trees by a score test: {parts}.**", ""]  # fmt: skip
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
