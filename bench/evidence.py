@@ -16,7 +16,7 @@ from evidence_materiality import materiality
 from evidence_papers import crime_curves, discretising, lore_gaps
 from evidence_scale import scaling
 from evidence_start import starting
-from evidence_summary import summary
+from evidence_summary import quick_time, summary
 from page_sizing import sizing_page
 from pages import figures, held, measured, table
 
@@ -677,7 +677,7 @@ def page() -> str:
         *([quick, ""] if QUICK else []),
         "What we claim, what was measured, and what it is compared with; the sections below have every figure. Aims that "
         "are missed are stated. Each section is measured by one command, on the machine named in the results; "
-        "`make evidence` runs quick versions of all, `make evidence-full` the full ones; of those, "
+        f"`make evidence` runs quick versions of all{quick_time()}, `make evidence-full` the full ones; of those, "
         "`bench/results/` has all figures.",
         "",
         *summary(),

@@ -57,8 +57,9 @@ def discretising() -> list[str]:
     return [
         "## DepthTwo and algorithms that discretise",
         "",
-        "Figure 2 and Table 2 of Jin, Ding, Ngo & Wu (2025): DepthTwo is fitted once, HKRR (the algorithm of their "
-        "MCBoost) and LSBoost once per number of levels m, and all are measured at the same m: the K1 of the worst group, "
+        "Figure 2 and Table 2 of Jin, Ding, Ngo & Wu (2025): DepthTwo is fitted once, with its defaults, HKRR "
+        "(the algorithm of their MCBoost) and LSBoost once per number of levels m, and all are measured at the same m: "
+        "the K1 of the worst group, "
         f"and at m = {at} its smooth calibration error, weighted by its share and not, and both losses. All rows: until "
         "the training error is within the tolerance of the algorithm, as published; held out: stopped on held-out rows. By "
         f"chance: DepthTwo if its scores were calibrated. Means of {found['seeds']} seeds. Calibration and test rows: "

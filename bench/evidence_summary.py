@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evidence_papers import lore_gaps
-from pages import figures, table
+from pages import figures, measured, table
 
 
 def _null() -> list[str]:
@@ -231,3 +231,12 @@ def summary() -> list[str]:
         except FileNotFoundError:
             continue
     return table(["claim", "measured", "compared with", "command"], rows)
+
+
+def quick_time() -> str:
+    """Return how long all quick versions took, in brackets, if a run of all was recorded (run.py)."""
+    if not measured("run"):
+        return ""
+    run = figures("run")
+    minutes, busy = run["seconds"] / 60, run["cpu_seconds"] / 60
+    return f" (measured: {minutes:.0f} minutes on {run['cores']} cores, {busy:.0f} CPU minutes)"

@@ -1,18 +1,22 @@
 """Run the benchmarks, then write the evidence page from their figures.
 
     python bench/run.py [--only null,power]     quick versions, to build/evidence/
+    python bench/run.py --record                the same, and keeps the time of the quick versions in bench/results/
     python bench/run.py --full [--only ...]     full versions, to bench/results/ and docs/evidence.md
 
 Quick versions have few repetitions, seeds or rows: they show that every benchmark runs and what it reports, not what it
 measures in full. Benchmarks run one after another, each in a process of its own whose output goes to a file; one that
-fails is reported at the end. Real data are read from TRUEUP_DATA, or ../shared/data.
+fails is reported at the end. Real data are read from TRUEUP_DATA, or ../shared/data. A run of all quick versions keeps
+their times in results/run.json, from which the page states how long it takes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -97,29 +101,50 @@ def run(bench: Bench, full: bool, folder: Path) -> tuple[bool, int]:
     return done.returncode == 0, missed
 
 
+def keep_times(times: dict[str, tuple[float, float]], record: bool) -> None:
+    """Write the seconds and CPU seconds of every quick benchmark, also to the results of the page if ``record``."""
+    path = BUILD / "results" / "run.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = {
+        "seconds": round(sum(seconds for seconds, _ in times.values())),
+        "cpu_seconds": round(sum(used for _, used in times.values())),
+        "cores": len(os.sched_getaffinity(0)),
+        "benches": {name: {"seconds": round(own[0], 1), "cpu_seconds": round(own[1], 1)} for name, own in times.items()},
+    }
+    path.write_text(json.dumps(found, indent=2) + "\n")
+    if record:
+        shutil.copy(path, HERE / "results" / "run.json")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", default="", help="names of benchmarks, separated by commas")
+    parser.add_argument("--record", action="store_true", help="keep the time of all quick versions in bench/results/")
     arguments = parser.parse_args()
+    if arguments.record and (arguments.full or arguments.only):
+        raise SystemExit("--record keeps the time of all quick versions: it excludes --full and --only")
     known = [bench.name for bench in BENCHES if arguments.full or bench.quick]
     names = arguments.only.split(",") if arguments.only else known
     if unknown := set(names) - set(known):
         raise SystemExit(f"no benchmark named {', '.join(sorted(unknown))}")
     folder = BUILD / "logs"
     folder.mkdir(parents=True, exist_ok=True)
-    failed, start = [], time.perf_counter()
+    failed, times, start = [], {}, time.perf_counter()
     for bench in BENCHES:
         if bench.name in names:
             begun, used = time.perf_counter(), cpu_seconds()
             succeeded, missed = run(bench, arguments.full, folder)
             seconds, used = time.perf_counter() - begun, cpu_seconds() - used
+            times[bench.name] = seconds, used
             remark = f"{missed} figures miss their bar" if missed else ""
             print(
                 f"{bench.name:14} {seconds:7.1f} s {used:7.1f} s CPU  {'' if succeeded else 'FAILED '}{remark}", flush=True
             )
             if not succeeded:
                 failed.append(bench.name)
+    if not (arguments.full or arguments.only or failed):
+        keep_times(times, arguments.record)
     environment = {**os.environ, **({} if arguments.full else {"TRUEUP_QUICK_EVIDENCE": str(BUILD)})}
     subprocess.run([sys.executable, str(HERE / "evidence.py")], env=environment, check=True)
     print(f"{time.perf_counter() - start:.0f} s, {cpu_seconds():.0f} s CPU; outputs in {os.path.relpath(folder)}")

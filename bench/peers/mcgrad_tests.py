@@ -8,6 +8,7 @@ The last line is a JSON object: the numbers of models written, and of prediction
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -59,6 +60,7 @@ def main() -> None:
         "--rootdir",
         str(folder),
     ]
+    os.chdir(folder)  # in the repository pytest would load its conftest, and what that imports
     failed = pytest.main(options)
     print(json.dumps({**counts, "tests failed": int(failed)}))
 

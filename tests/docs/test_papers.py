@@ -247,6 +247,72 @@ def test_equation_2_of_2017_is_the_expected_cost(seed):
     assert found.half_widths["calibration"] <= bound + 1e-9
 
 
+# ------------------------------------------------------------------ 2022
+
+
+def confidences(n, seed):
+    """Draw features of four dimensions, confidences of which many are edges of 15 bins, and hits."""
+    random = np.random.default_rng(seed)
+    confidence = np.where(random.random(n) < 0.4, random.integers(8, 16, n) / 15, random.uniform(0.5, 1, n))
+    return random.normal(size=(n, 4)), confidence, (random.random(n) < confidence**1.5).astype(float)
+
+
+def bins_of_the_paper(confidence, count):
+    """Return the number of the bin of each confidence: [0, 1/count), ..., [1 - 1/count, 1]."""
+    edges = np.arange(count + 1) / count
+    return np.array([max(k for k in range(count) if edges[k] <= c) for c in confidence])
+
+
+def bin_errors(confidence, hit, count):
+    """Return the rows and |conf - acc| of every bin that has rows."""
+    number = bins_of_the_paper(confidence, count)
+    rows = [number == k for k in range(count) if (number == k).any()]
+    return [(bin_.sum(), abs(confidence[bin_].mean() - hit[bin_].mean())) for bin_ in rows]
+
+
+def neighbours(points, confidence, phi, of, gamma):
+    """Return the Laplace kernel between points and rows, 0 where their confidences are in different bins."""
+    distance = np.abs(points[:, None] - phi[None]).sum(axis=2)
+    return np.exp(-distance / (phi.shape[1] * gamma)) * (
+        bins_of_the_paper(confidence, 15)[:, None] == bins_of_the_paper(of, 15)
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_measures_of_2022_are_those_of_its_equations(seed):
+    phi, confidence, hit = confidences(400, seed)
+    left = {"closed": "left"}
+    errors = bin_errors(confidence, hit, 15)
+    assert metrics.ece(hit, confidence, n_bins=15, **left) == pytest.approx(sum(n * e for n, e in errors) / 400)
+    assert metrics.mce(hit, confidence, n_bins=15, **left) == pytest.approx(max(e for _, e in errors))
+    assert metrics.mce(hit, confidence, n_bins=15) != pytest.approx(max(e for _, e in errors))  # closed on the right
+    k = neighbours(phi, confidence, phi, confidence, 0.4)
+    signed = (k * (confidence - hit)).sum(axis=1) / k.sum(axis=1)
+    own = {"gamma": 0.4, "bins": 15, **left}
+    np.testing.assert_allclose(metrics.lce(phi, confidence, hit, signed=True, **own), signed, atol=1e-6)
+    np.testing.assert_allclose(metrics.lce(phi, confidence, hit, **own), np.abs(signed), atol=1e-6)
+    assert metrics.mlce(phi, confidence, hit, **own) == pytest.approx(np.abs(signed).max(), abs=1e-6)
+    assert metrics.mean_lce(phi, confidence, hit, **own) == pytest.approx(np.abs(signed).mean(), abs=1e-6)
+    group = np.array(["a", "b", "c"])[np.arange(400) % 3]
+    largest = {g: max(e for _, e in bin_errors(confidence[group == g], hit[group == g], 5)) for g in "abc"}
+    worst = metrics.by_group(metrics.mce, hit, confidence, group, n_bins=5, **left).worst
+    assert worst == (max(largest, key=largest.get), pytest.approx(max(largest.values())))
+
+
+@pytest.mark.parametrize("gamma", [0.4, math.inf])
+def test_lore_of_2022_is_equation_6_and_histogram_binning(gamma):
+    (phi, own, hit), (points, asked, _) = confidences(400, 0), confidences(100, 1)
+    frame = lambda X, c: {**{f"z{i}": X[:, i] for i in range(4)}, "no": 1 - c, "yes": c}  # noqa: E731
+    names = ["z0", "z1", "z2", "z3"]
+    literal = {"gamma": gamma, "bins": 15, "embedding": "columns", "unit": False, "closed": "left", "keep_class": False}
+    found = tu.LoRe(["no", "yes"], names, **literal).fit(frame(phi, own), hit.astype(int)).predict(frame(points, asked))
+    k = neighbours(points, asked, phi, own, gamma)
+    np.testing.assert_allclose(found[:, 1], (k @ hit) / k.sum(axis=1), atol=1e-6)
+    if gamma == math.inf:
+        number, at = bins_of_the_paper(own, 15), bins_of_the_paper(asked, 15)
+        np.testing.assert_allclose(found[:, 1], [hit[number == k].mean() for k in at], atol=1e-6)
+
+
 # ------------------------------------------------------------------ 2023
 
 
@@ -354,6 +420,29 @@ def test_algorithm_1_of_2025_is_an_ensemble_of_lightgbm(trees):
     added = plain_trees(X, p, y, trees, objective="regression", max_depth=2, num_leaves=4, learning_rate=0.1)
     np.testing.assert_allclose(found, np.clip(p + added, 0, 1), atol=1e-7)
     assert np.ptp(added) > 0.01
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_algorithm_1_of_2025_stops_where_lightgbm_does(rate):
+    X, p, y, data = numbers(4000)
+    fix = tu.DepthTwo(
+        "p", stopping=tu.Holdout(0.2), learning_rate=rate, patience=50, l2=0, min_rows=1, feature_fraction=1.0,
+        clip=(0, 1), threads=1, saturation=False,
+    ).fit(data, y)  # fmt: skip
+    held_out = np.isin(np.arange(4000), fix.held_out_rows_)
+    Z, own = np.column_stack([p, X]), {"verbosity": -1, "max_bin": 63}
+    train = lgb.Dataset(Z[~held_out], label=y[~held_out], init_score=p[~held_out], params=own)
+    validation = lgb.Dataset(Z[held_out], label=y[held_out], init_score=p[held_out], reference=train)
+    parameters = {
+        "objective": "regression", "max_depth": 2, "num_leaves": 4, "learning_rate": rate, "min_data_in_leaf": 1,
+        "boost_from_average": False, "num_threads": 1, **own,
+    }  # fmt: skip
+    stop = lgb.early_stopping(50, verbose=False)
+    plain = lgb.train(parameters, train, 2000, valid_sets=[validation], callbacks=[stop])
+    assert fix.history_.rounds[1].trees == plain.best_iteration
+    assert 0 < held_out.sum() < 1000
+    added = plain.predict(Z, raw_score=True, num_iteration=plain.best_iteration)
+    np.testing.assert_allclose(fix.predict(data), np.clip(p + added, 0, 1), atol=1e-7)
 
 
 @pytest.mark.parametrize("m", [5, 10, 50])

@@ -170,7 +170,8 @@ class Auto(FeatureCalibrator):
     References
     ----------
     Breiman, Friedman, Olshen & Stone (1984), "Classification and Regression Trees", section 3.4.3: the rule of one standard
-    error. Stone (1977), "An asymptotic equivalence of choice of model by cross-validation and Akaike's criterion".
+    error. Stone (1977), "An asymptotic equivalence of choice of model by cross-validation and Akaike's criterion",
+    doi:10.1111/j.2517-6161.1977.tb01603.x.
 
     Examples
     --------

@@ -151,8 +151,8 @@ def abstain(
 ) -> Abstention:
     """Compute the cost of answering where confidence is at least 1 - u/w, and saying "unsure" elsewhere.
 
-    u is the cost of "unsure", w that of a wrong answer. No other rule is cheaper if the confidences are calibrated (Luo et
-    al. 2022, "Local Calibration: Metrics and Recalibration", arXiv:2102.10809, section 5.4).
+    u is the cost of "unsure", w that of a wrong answer. No other rule is cheaper if the confidences are calibrated
+    (Luo et al. 2022, "Local Calibration: Metrics and Recalibration", arXiv:2102.10809, section 5.4).
 
     Parameters
     ----------

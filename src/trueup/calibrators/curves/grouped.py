@@ -96,8 +96,8 @@ class Grouped(SingleMapCalibrator):
 
     References
     ----------
-    Efron & Morris (1975), "Data analysis using Stein's estimator and its generalizations", for shrinkage towards the pooled
-    estimate.
+    Efron & Morris (1975), "Data analysis using Stein's estimator and its generalizations",
+    doi:10.1080/01621459.1975.10479864, for shrinkage towards the pooled estimate.
 
     Examples
     --------

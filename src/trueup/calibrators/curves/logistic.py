@@ -88,8 +88,9 @@ class Logistic(SingleMapCalibrator):
 
     References
     ----------
-    Cox (1958), "Two further applications of a model for binary regression", for the regression on the logit of a score.
-    Le Cessie & Van Houwelingen (1992), "Ridge estimators in logistic regression".
+    Cox (1958), "Two further applications of a model for binary regression", doi:10.1093/biomet/45.3-4.562, for the
+    regression on the logit of a score. Le Cessie & Van Houwelingen (1992), "Ridge estimators in logistic regression",
+    doi:10.2307/2347628.
 
     Examples
     --------

@@ -246,8 +246,8 @@ class MatrixScaling(SingleMapCalibrator):
     References
     ----------
     Guo, Pleiss, Sun & Weinberger (2017), "On calibration of modern neural networks", arXiv:1706.04599, section 4.2: matrix
-    and vector scaling. Berta, Holzmüller, Jordan & Bach (2025), "Structured matrix scaling for multi-class calibration":
-    penalties by structure.
+    and vector scaling. Berta, Holzmüller, Jordan & Bach (2025), "Structured matrix scaling for multi-class calibration",
+    arXiv:2511.03685: penalties by structure.
 
     Examples
     --------
