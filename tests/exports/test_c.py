@@ -10,9 +10,11 @@ import pytest
 
 import exported
 import trueup as tu
+from trueup.data.table import Feature, Schema
 from trueup.errors import ArgumentError
 from trueup.exports import c
 from trueup.exports.lower import lower
+from trueup.exports.program import Expression, Program, constant
 
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover")
 MAIN = """
@@ -104,6 +106,24 @@ def test_hostile_names_and_levels_are_inert(tmp_path):
     fields = c.field_names(lower(fix.model_))
     assert len(set(fields.values())) == len(fields) == 13
     assert fields["double"] == "double_"
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_columns_may_have_names_of_macros(compiler, tmp_path):
+    need(compiler, ())
+    names = ["linux", "unix", "M_PI", "FLT_MAX", "INFINITY", "stdin"]
+    features = tuple(Feature(name, "numeric") for name in names)
+    total = sum(Expression("numbers", "float", len(names)), Expression("scores", "float", 1))
+    program = Program(Schema("regression", None, ("errno",), None, features), total, constant(True), (), (np.zeros(0),), {})
+    fields = c.field_names(program)
+    assert fields["linux"] == "linux_"
+    (tmp_path / "model.h").write_text(c.write_c(program))
+    values = " ".join(f"row.{field} = 1;" for field in fields.values())
+    main = f"int main(void) {{ trueup_row row; {values} return trueup_predict(&row) != 7; }}\n"
+    headers = ["math.h", "float.h", "stdio.h", "stdlib.h", "errno.h"]
+    (tmp_path / "main.c").write_text("".join(f"#include <{name}>\n" for name in headers) + f'#include "model.h"\n{main}')
+    subprocess.run([compiler, "-std=gnu11", "-o", tmp_path / "main", tmp_path / "main.c", "-lm"], check=True)
+    subprocess.run([tmp_path / "main"], check=True)
 
 
 def test_without_a_compiler_the_check_is_named(tmp_path, monkeypatch):

@@ -33,6 +33,11 @@ short signed sizeof static static_assert struct switch template this thread_loca
 typename typeof union unsigned using virtual void volatile wchar_t while xor xor_eq
 """
 KEYWORDS = frozenset(WORDS.split())  # of C and C++, and names that the header uses
+# Names that are macros: of compilers (linux is 1 in the dialects of GNU), of usual headers, and of windows.h.
+MACROS = re.compile(
+    r"linux|unix|i386|errno|std(in|out|err)|near|far|small|interface|EOF|BUFSIZ|RAND_MAX|INFINITY|DECIMAL_DIG"
+    r"|(M|FP|FLT|DBL|LDBL|HUGE|MATH)_\w+|math_errhandling"
+)
 C_TYPES: dict[ValueType, str] = {"float": "double", "int": "long long", "bool": "int"}
 INTEGER_TYPES = (
     ("unsigned char", 0, 2**8),
@@ -253,7 +258,7 @@ def field_names(program: Program) -> dict[str, str]:
     for column in columns:
         plain = re.sub(r"[^A-Za-z0-9_]", "_", column).strip("_")
         plain = plain if plain and not plain[0].isdigit() else f"column_{plain}".rstrip("_")
-        name, number = f"{plain}_" if plain in KEYWORDS else plain, 1
+        name, number = f"{plain}_" if plain in KEYWORDS or MACROS.fullmatch(plain) else plain, 1
         while name in taken:
             number += 1
             name = f"{plain}_{number}"
