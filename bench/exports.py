@@ -29,6 +29,7 @@ import trueup as tu
 from common import HERE, check, save
 from trueup.exports import c
 from trueup.exports.certificate import check_rows, exact_values
+from trueup.exports.dialects import DIALECTS
 from trueup.exports.lower import lower
 from trueup.exports.onnx import run_onnx, write_onnx
 from trueup.exports.sql import ROW_NUMBER, run_sql, write_sql, write_statements
@@ -297,6 +298,12 @@ MEASURES: dict[str, Callable[[Model, Program, Columns, int, int], dict[str, Any]
 }
 
 
+def sql_sizes(program: Program) -> dict[str, dict[str, int]]:
+    """Return by dialect the characters of the SQL, the number of its statements, and the characters of the longest."""
+    written = {dialect: list(map(len, write_statements(program, dialect=dialect))) for dialect in DIALECTS}
+    return {name: {"size": sum(own), "statements": len(own), "longest": max(own)} for name, own in written.items()}
+
+
 def bars(case: str, target: str, own: dict[str, Any]) -> dict[str, Any]:
     """Compare the figures of one export with their bars."""
     found = {
@@ -326,7 +333,8 @@ def main() -> None:
         model, data = CASES[case]()
         program = lower(model)
         own: dict[str, Any] = {"map": model.map.describe(), "features": len(program.schema.features), "targets": {}}
-        print(f"{case}: {own['map']}", flush=True)
+        own["sql"] = sql_sizes(program)
+        print(f"{case}: {own['map']}, SQL of {own['sql']}", flush=True)
         for target in arguments.targets.split(","):
             start = time.perf_counter()
             found = MEASURES[target](model, program, data, arguments.rows, arguments.speed_rows)
