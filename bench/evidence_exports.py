@@ -20,6 +20,17 @@ def exporting() -> list[str]:
         for target, cell in own["targets"].items()
     ]  # fmt: skip
     heads = ["fit", "run in", "rows", "largest difference", "sums", "size", "rows per second", "one row"]
+    sizes = [
+        [
+            f"{case}: {own['map']}",
+            dialect,
+            f"{size['size'] / 1000:,.0f} kB",
+            str(size["statements"]),
+            f"{size['longest'] / 1000:,.0f} kB",
+        ]
+        for case, own in found["cases"].items()
+        for dialect, size in own["sql"].items()
+    ]
     return [
         "## Exports",
         "",
@@ -31,6 +42,10 @@ def exporting() -> list[str]:
         *table(heads, rows),
         "",
         *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
+        "",
+        "A text of SQL above 200 kB is divided into views, constants in tables that are joined, and a SELECT:",
+        "",
+        *table(["fit", "dialect", "SQL", "statements", "longest"], sizes),
         "",
         "Trees that are not collapsed into tables are walked, in every target: a fit of hundreds of trees takes tens of "
         "microseconds per row in C, and misses the bars, which tables meet. `depth=2` keeps a fit to tables.",

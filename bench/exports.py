@@ -4,8 +4,8 @@
 
 Three default MCGrad fits: 12 features with errors that tables correct, 12 features with errors that need trees, and adult.
 Exactness: rows with every cut and the floats beside it, missing, unseen, extreme and invalid values, and random ones;
-scores and sums of tables and trees are compared with those of the model, chunk by chunk (in PostgreSQL and Spark at most
-100,000 and 20,000 rows). Speed: rows per second of random rows on two cores, by the clock and by processor time, and one
+scores and sums of tables and trees are compared with those of the model, chunk by chunk. Speed: rows per second of random
+rows on two cores, by the clock and by processor time (in PostgreSQL and Spark of at most 100,000 and 20,000 rows), and one
 row alone. PostgreSQL, Java (for Spark), gcc, clang and onnxruntime are needed for their targets.
 """
 
@@ -29,6 +29,7 @@ import trueup as tu
 from common import HERE, check, save
 from trueup.exports import c
 from trueup.exports.certificate import check_rows, exact_values
+from trueup.exports.dialects import DIALECTS
 from trueup.exports.lower import lower
 from trueup.exports.onnx import run_onnx, write_onnx
 from trueup.exports.sql import ROW_NUMBER, run_sql, write_sql, write_statements
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(HERE.parent / "tests"))
 DATA = Path(os.environ.get("TRUEUP_DATA", HERE.parent.parent / "shared" / "data"))
 CHUNK, BATCH, ALONE = 500_000, 1_000, 2_000
-MOST_ROWS = {"postgres": 100_000, "spark": 20_000}
+SPEED_ROWS = {"postgres": 100_000, "spark": 20_000}
 TIMER = """\
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,7 +256,7 @@ def measure_postgres(model: Model, program: Program, data: Columns, rows: int, s
 
     seconds: list[float] = []
     found = parity(model, program, run, rows)
-    speed_rows = min(speed_rows, MOST_ROWS["postgres"])
+    speed_rows = min(speed_rows, SPEED_ROWS["postgres"])
     run(drawn(data, speed_rows), checks=False)
     return found | {"rows_per_second": speed_rows / seconds[-1]}
 
@@ -282,7 +283,7 @@ def measure_spark(model: Model, program: Program, data: Columns, rows: int, spee
 
     seconds: list[float] = []
     found = parity(model, program, run, rows)
-    speed_rows = min(speed_rows, MOST_ROWS["spark"])
+    speed_rows = min(speed_rows, SPEED_ROWS["spark"])
     run(drawn(data, speed_rows), checks=False)
     session.stop()
     return found | {"rows_per_second": speed_rows / seconds[-1]}
@@ -295,6 +296,12 @@ MEASURES: dict[str, Callable[[Model, Program, Columns, int, int], dict[str, Any]
     "postgres": measure_postgres,
     "spark": measure_spark,
 }
+
+
+def sql_sizes(program: Program) -> dict[str, dict[str, int]]:
+    """Return by dialect the characters of the SQL, the number of its statements, and the characters of the longest."""
+    written = {dialect: list(map(len, write_statements(program, dialect=dialect))) for dialect in DIALECTS}
+    return {name: {"size": sum(own), "statements": len(own), "longest": max(own)} for name, own in written.items()}
 
 
 def bars(case: str, target: str, own: dict[str, Any]) -> dict[str, Any]:
@@ -326,11 +333,11 @@ def main() -> None:
         model, data = CASES[case]()
         program = lower(model)
         own: dict[str, Any] = {"map": model.map.describe(), "features": len(program.schema.features), "targets": {}}
-        print(f"{case}: {own['map']}", flush=True)
+        own["sql"] = sql_sizes(program)
+        print(f"{case}: {own['map']}, SQL of {own['sql']}", flush=True)
         for target in arguments.targets.split(","):
             start = time.perf_counter()
-            rows = min(arguments.rows, MOST_ROWS.get(target, arguments.rows))
-            found = MEASURES[target](model, program, data, rows, arguments.speed_rows)
+            found = MEASURES[target](model, program, data, arguments.rows, arguments.speed_rows)
             own["targets"][target] = found
             print(f"  {target}: {found} ({time.perf_counter() - start:.0f} s)", flush=True)
             figures["checks"] |= bars(case, target, found)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import exported
+import trueup as tu
 from sql_rows import ROW, assert_same, dated_model, hostile_model, rows
 from trueup.data.table import Feature, Schema
 from trueup.errors import ArgumentError
 from trueup.exports.dialects import DIALECTS
 from trueup.exports.lower import lower
-from trueup.exports.program import Expression, Program, constant, count
+from trueup.exports.program import Expression, Program, constant, count, where
 from trueup.exports.sql import ROW_NUMBER, run_sql, write_sql, write_statements
 
 
@@ -117,6 +118,43 @@ def test_columns_of_the_model_are_kept_by_default():
 
 def test_a_table_may_have_a_schema():
     assert 'FROM "sales"."scores" AS t' in write_sql(lower(exported.MODELS["platt"]()), table="sales.scores")
+
+
+def with_columns(features, levels=("a", "b")):
+    """Return a correction by columns of these names, the first of which is a category."""
+    kinds = [Feature(features[0], "categorical", levels), *(Feature(name, "numeric") for name in features[1:])]
+    code, score = Expression("codes", "int", 1), Expression("scores", "float", 1)
+    result = where(code.equals(1), constant(0.5), score)
+    return Program(Schema("binary", None, ("p",), None, tuple(kinds)), result, constant(True), (), (np.zeros(0),), {})
+
+
+def test_names_that_differ_only_by_case_are_rejected_where_sql_ignores_case():
+    for names in (["Age", "age"], ["P"]):
+        for dialect in ("duckdb", "bigquery", "spark"):
+            with pytest.raises(ArgumentError, match="whose names differ only by case"):
+                write_sql(with_columns(names), dialect=dialect)
+        assert f't."{names[0]}"' in write_sql(with_columns(names), dialect="postgres")
+
+
+def test_levels_that_are_no_text_are_rejected():
+    for dialect in DIALECTS:
+        with pytest.raises(ArgumentError, match="column 'g' has a level that is no valid text"):
+            write_sql(with_columns(["g"], ("\ud800", "b")), dialect=dialect)
+
+
+def test_booleans_dates_and_numbers_are_read_in_their_own_types():
+    rng = np.random.default_rng(0)
+    rows = 2_000
+    data = {
+        "p": rng.beta(1, 3, rows), "flag": rng.random(rows) < 0.5, "kind": rng.integers(0, 4, rows), "i": rng.integers(-5, 5, rows),
+        "day": (np.datetime64("2024-01-01") + rng.integers(0, 700, rows)).astype("datetime64[us]"),
+    }  # fmt: skip
+    late = data["day"] > np.datetime64("2025-01-01")
+    y = np.clip(data["p"] + 0.2 * data["flag"] - 0.1 * late + 0.2 * (data["kind"] == 2), 0, 1) > rng.random(rows)
+    fix = tu.MCGrad("p", list(data)[1:], categorical=["kind"], stopping=None, rounds=1, trees=10).fit(data, y)
+    assert [feature.kind for feature in fix.model_.schema.features] == ["categorical", "categorical", "numeric", "date"]
+    found = run(fix.model_, data)
+    np.testing.assert_allclose(found[:, 0], fix.predict(data), rtol=0, atol=4e-16)
 
 
 def test_wrong_arguments_are_rejected():

@@ -33,6 +33,11 @@ short signed sizeof static static_assert struct switch template this thread_loca
 typename typeof union unsigned using virtual void volatile wchar_t while xor xor_eq
 """
 KEYWORDS = frozenset(WORDS.split())  # of C and C++, and names that the header uses
+# Names that are macros: of compilers (linux is 1 in the dialects of GNU), of usual headers, and of windows.h.
+MACROS = re.compile(
+    r"linux|unix|i386|errno|std(in|out|err)|near|far|small|interface|EOF|BUFSIZ|RAND_MAX|INFINITY|DECIMAL_DIG"
+    r"|(M|FP|FLT|DBL|LDBL|HUGE|MATH)_\w+|math_errhandling"
+)
 C_TYPES: dict[ValueType, str] = {"float": "double", "int": "long long", "bool": "int"}
 INTEGER_TYPES = (
     ("unsigned char", 0, 2**8),
@@ -62,13 +67,14 @@ HEAD = """\
 #ifndef {guard}
 #define {guard}
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
-#if defined(__FAST_MATH__)
-#error "this correction needs IEEE arithmetic: compile it without -ffast-math"
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "this correction needs IEEE arithmetic: compile it without -ffast-math and -ffinite-math-only"
 #endif
-#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
+#if FLT_EVAL_METHOD == 2 || FLT_EVAL_METHOD < 0
 #error "this correction needs arithmetic in double precision"
 #endif
 #if defined(__clang__)
@@ -181,12 +187,15 @@ def run_c(text: str, program: Program, columns: Mapping[str, AnyArray], *, prefi
     width = program.result.width + sum(item.width for item in program.exact)
     names = field_names(program)
     rows = len(next(iter(columns.values())))
-    texts = [[None if text is None else str(text) for text in columns[column].tolist()] for column in program.categories]
+    texts = [columns[column].tolist() for column in program.categories]
     numbers = [np.asarray(columns[column], np.float64) for column in names if column not in program.categories]
     lines = [f"  row.{names[column]} = next_number();" for column in names if column not in program.categories]
     lines += [f"  row.{names[column]} = {prefix}_{names[column]}_code(next_text());" for column in program.categories]
     main = MAIN.format(prefix=prefix, rows=rows, width=width, fields="\n  ".join(lines))
-    payload = np.column_stack([*numbers, np.zeros((rows, 0))]).astype("<f8")
+    payload, size = np.column_stack([*numbers, np.zeros((rows, 0))]).astype("<f8").tobytes(), 8 * len(numbers)
+    known = [{text: _text_record(text) for text in set(own)} for own in texts]
+    records = [[payload[at * size : (at + 1) * size] for at in range(rows)]]
+    records += [[place[text] for text in own] for place, own in zip(known, texts, strict=True)]
     with tempfile.TemporaryDirectory(prefix="trueup-export-") as folder:
         source, binary = Path(folder, "check.c"), Path(folder, "check")
         Path(folder, "model.h").write_text(text, encoding="utf-8")
@@ -195,9 +204,7 @@ def run_c(text: str, program: Program, columns: Mapping[str, AnyArray], *, prefi
         compiled = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  (the words are ours)
         if compiled.returncode:
             raise ArgumentError(f"{compiler} does not compile the header: {compiled.stderr.strip()[:500]}")
-        stream = b"".join(
-            payload[row].tobytes() + b"".join(_text_record(column[row]) for column in texts) for row in range(rows)
-        )
+        stream = b"".join(record for row in zip(*records, strict=True) for record in row)
         output = subprocess.run([str(binary)], input=stream, capture_output=True, check=True).stdout  # noqa: S603
     return np.frombuffer(output, "<f8").reshape(rows, width).astype(np.float64)
 
@@ -251,7 +258,7 @@ def field_names(program: Program) -> dict[str, str]:
     for column in columns:
         plain = re.sub(r"[^A-Za-z0-9_]", "_", column).strip("_")
         plain = plain if plain and not plain[0].isdigit() else f"column_{plain}".rstrip("_")
-        name, number = f"{plain}_" if plain in KEYWORDS else plain, 1
+        name, number = f"{plain}_" if plain in KEYWORDS or MACROS.fullmatch(plain) else plain, 1
         while name in taken:
             number += 1
             name = f"{plain}_{number}"

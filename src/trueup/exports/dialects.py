@@ -26,7 +26,8 @@ CASE_CUTS = 3  # so few cuts are compared in turn by dialects that have a functi
 class Dialect:
     """DuckDB's dialect, and what the others replace."""
 
-    name = "duckdb"
+    name, title = "duckdb", "DuckDB"
+    ignores_case = True  # in the names of columns, also in quotes
     double, integer_type, bigint, text_type, array_of = "DOUBLE", "INTEGER", "BIGINT", "VARCHAR", "{}[]"
     first = 1  # the index of the first element of an array
     name_mark = '"'
@@ -71,9 +72,24 @@ class Dialect:
         """Return the quoted name of a table; dots separate database, schema and table."""
         return ".".join(map(self.identifier, value.split(".")))
 
-    def can_hold(self, level: str) -> bool:
-        """Return whether a text column can have this value."""
-        return _is_unicode(level)
+    def check_names(self, values: Iterable[str]) -> None:
+        """Raise if the dialect cannot tell the columns of a table apart."""
+        known: dict[str, str] = {}
+        for value in values if self.ignores_case else ():
+            other = known.setdefault(value.lower(), value)
+            if other != value:
+                raise ArgumentError(
+                    f"{self.title} cannot tell the columns {other!r} and {value!r} apart, whose names differ only by case",
+                    hint="rename one of them before the fit",
+                )
+
+    def can_hold(self, level: str, column: str) -> bool:
+        """Return whether a text column can have this value; raise if it is no text in Unicode."""
+        if not _is_unicode(level):
+            raise ArgumentError(
+                f"column {column!r} has a level that is no valid text: {level!r}", hint="replace it before the fit"
+            )
+        return True
 
     def cast(self, value: str, kind: str) -> str:
         """Return a conversion to a type."""
@@ -128,7 +144,8 @@ class Dialect:
 class Postgres(Dialect):
     """PostgreSQL from version 12 on."""
 
-    name = "postgres"
+    name, title = "postgres", "PostgreSQL"
+    ignores_case = False
     double, text_type = "float8", "text"
     longest_literal = math.inf
     joins_arrays = False
@@ -145,9 +162,9 @@ class Postgres(Dialect):
         doubled = value.replace("'", "''")
         return f"E'{doubled.replace(chr(92), chr(92) * 2)}'" if "\\" in value else f"'{doubled}'"
 
-    def can_hold(self, level: str) -> bool:
-        """Return whether a text column can have this value."""
-        return _is_unicode(level) and "\0" not in level
+    def can_hold(self, level: str, column: str) -> bool:
+        """Return whether a text column can have this value: none has the character NUL."""
+        return super().can_hold(level, column) and "\0" not in level
 
     def known(self, value: str) -> str:
         """Return NULL for NaN, which equals itself."""
@@ -184,7 +201,7 @@ class Postgres(Dialect):
 class BigQuery(Dialect):
     """GoogleSQL of BigQuery."""
 
-    name = "bigquery"
+    name, title = "bigquery", "BigQuery"
     double, integer_type, bigint, text_type, array_of = "FLOAT64", "INT64", "INT64", "STRING", "ARRAY<{}>"
     first = 0
     name_mark = "`"
@@ -244,7 +261,7 @@ class BigQuery(Dialect):
 class Spark(Dialect):
     """Spark SQL from version 3.4 on, ANSI mode or not."""
 
-    name = "spark"
+    name, title = "spark", "Spark SQL"
     text_type, array_of = "STRING", "ARRAY<{}>"
     first = 0
     name_mark = "`"

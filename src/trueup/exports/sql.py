@@ -112,11 +112,16 @@ def write_statements(
     check_integer("limit", limit, SHORTEST_LIMIT)
     schema = program.schema
     kept = (*schema.prediction, *(feature.name for feature in schema.features)) if keep is None else tuple(keep)
+    DIALECTS[dialect].check_names([*schema.prediction, *(feature.name for feature in schema.features)])
     widths = sum(item.width for item in program.exact) if checks else 0
     names = [*kept, *schema.score_names, *(f"exact_{at}" for at in range(widths))]
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise ArgumentError(f"two columns of the result would be called {twice[0]!r}", parameter="keep")
+        raise ArgumentError(
+            f"two columns of the result would be called {twice[0]!r}",
+            hint="name the columns that the statement returns beside the scores: {keep}",
+            settings={"keep": ...},
+        )
     writer = _StatementWriter(program, DIALECTS[dialect], table, kept, names, limit)
     whole = writer.statement()
     return [whole] if len(whole) <= limit else writer.script()
@@ -462,8 +467,8 @@ class _StatementWriter:
         }
 
     def _known_levels(self, at: int) -> list[tuple[str, int]]:
-        levels = list(self.program.categories.values())[at]
-        return [(level, code) for code, level in enumerate(levels, 1) if self.dialect.can_hold(level)]
+        column, levels = list(self.program.categories.items())[at]
+        return [(level, code) for code, level in enumerate(levels, 1) if self.dialect.can_hold(level, column)]
 
     def _is_joined(self, at: int) -> bool:
         return len(self._known_levels(at)) > LEVELS_IN_CASE
