@@ -77,7 +77,9 @@ def _in_sets(words: AnyArray, at: AnyArray, many: AnyArray, codes: AnyArray) -> 
     return np.asarray(inside & ((bits >> (codes & 31).astype(np.uint32)) & 1 == 1))
 
 
-def _leaves(root: IntArray, V: FloatArray, counts: IntArray, node: AnyArray, threshold: FloatArray, words: AnyArray) -> IntArray:
+def _leaves(
+    root: IntArray, V: FloatArray, counts: IntArray, node: AnyArray, threshold: FloatArray, words: AnyArray
+) -> IntArray:
     """Return the leaf of each row (features and scores ``V[:, row]``) in the tree with its ``root``."""
     here = root.copy()
     active = np.flatnonzero(here >= 0)
@@ -240,7 +242,9 @@ def _curves(
         E = _each("exp", coefficient[group, 0] * (logs - logs.max(axis=1, keepdims=True)))
         return np.asarray(E / _sum(E.T)[:, None])
     count = P.shape[1]
-    out = np.column_stack([_curve(form, coefficient, at, x, value, floors, c * groups + group, P[:, c]) for c in range(count)])
+    out = np.column_stack(
+        [_curve(form, coefficient, at, x, value, floors, c * groups + group, P[:, c]) for c in range(count)]
+    )
     if count > 1:
         total = _sum(out.T)
         out = np.where((total > 0)[:, None], out / total[:, None], P / _sum(P.T)[:, None])
@@ -256,7 +260,7 @@ def _curve(
         a, b, c = coefficient[curve].tolist()
         if form in (curves.LINE, curves.BOUNDED):
             line = a * p + c
-            return line if form == curves.LINE else np.minimum(np.maximum(line, 0.0), 1.0)
+            return np.asarray(line if form == curves.LINE else np.minimum(np.maximum(line, 0.0), 1.0))
         p = np.minimum(np.maximum(p, floors[0]), 1.0 - floors[1])
         return _expit(a * _each("log", p) - b * _each("log1p", -p) + c)
     knots, heights = x[at[curve] : at[curve + 1]], value[at[curve] : at[curve + 1]]
@@ -381,7 +385,8 @@ def step_levels(*arguments: Any) -> None:
 
 def _lines(which: AnyArray, X: FloatArray, program: levels.LevelProgram) -> FloatArray:
     """Return for each row the linear function with the coefficients ``slopes[which]``."""
-    total, slopes = program.slopes[which, 0], program.slopes
+    slopes = program.slopes
+    total: FloatArray = slopes[which, 0]
     for f, (count, place) in enumerate(zip(program.levels.tolist(), program.place.tolist(), strict=True)):
         if count >= 0:
             total = total + slopes[which, place + _codes(X[f], count)]
@@ -433,28 +438,31 @@ def sum_blocks(
             less, sums = float(most), np.zeros(total[i].shape)
             for b in (first + np.flatnonzero(apart <= reach)).tolist():
                 far = distances(b, i)
-                least = float(far.min())
-                if least >= most:
-                    continue
-                if least < less:
+                if (least := float(far.min())) < less:
                     sums *= _each("exp2", -((less - least) * factors))[:, None]
                     less = least
-                omitted = skip[i] - tiles.BLOCK * b
-                for g, factor in enumerate(factors.tolist()):
-                    near = _weights(far, less, factor) if even else _each("exp2", -((far - less) * factor))
-                    if 0 <= omitted < tiles.BLOCK:
-                        near[omitted] = 0.0
-                    for k in range(lanes.shape[1]):
-                        part = _add_lanes(near * lanes[b, k])
-                        for s in range(tiles.LANES):
-                            sums[g, k] += part[s]
+                if least < most:
+                    _add_block(far, skip[i] - tiles.BLOCK * b, less, lanes[b], factors, sums, even=bool(even))
             total[i], shift[i] = sums, less
+
+
+def _add_block(
+    far: FloatArray, omitted: int, less: float, lanes: FloatArray, factors: FloatArray, sums: FloatArray, *, even: bool
+) -> None:  # fmt: skip
+    """Add a block (``lanes``) to the sums of one row, relative to ``less``; row ``omitted`` of the block does not count."""
+    for g, factor in enumerate(factors.tolist()):
+        near = _weights(far, less, factor) if even else _each("exp2", -((far - less) * factor))
+        if 0 <= omitted < tiles.BLOCK:
+            near[omitted] = 0.0
+        for k, column in enumerate(lanes):
+            for part in _add_lanes(near * column):
+                sums[g, k] += part
 
 
 def _far_steps(Q: AnyArray, a: AnyArray, total: AnyArray, mine: Any) -> FloatArray:
     """Return the integer distances of one row to a block, which are computed modulo 2^32."""
     larger = np.maximum(Q, a[:, None]).sum(axis=0, dtype=np.int64)
-    return (2 * larger - int(mine) - total).astype(np.int32).astype(np.float64)
+    return np.asarray((2 * larger - int(mine) - total).astype(np.int32).astype(np.float64))
 
 
 def _far_reals(Q: FloatArray, a: FloatArray) -> FloatArray:
@@ -474,7 +482,7 @@ def _weights(far: FloatArray, less: float, factor: float) -> FloatArray:
     for coefficient in (tiles.P5, tiles.P4, tiles.P3, tiles.P2, tiles.P1, tiles.P0):
         near = coefficient + x * near
     powers = ((np.int32(tiles.BIAS) - whole) << np.int32(tiles.MANTISSA)).astype(np.int32).view(np.float32)
-    return (near * powers).astype(np.float64)
+    return np.asarray((near * powers).astype(np.float64))
 
 
 def _add_lanes(products: FloatArray) -> list[float]:

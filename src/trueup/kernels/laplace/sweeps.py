@@ -28,7 +28,7 @@ if has_numba():
     from numba import int64, types, uint64
     from numba.extending import intrinsic
 else:
-    int64 = uint64 = int
+    int64, uint64 = cast("Any", int), cast("Any", int)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
