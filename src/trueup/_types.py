@@ -19,14 +19,14 @@ UInt32Array = NDArray[np.uint32]
 UInt64Array = NDArray[np.uint64]
 
 
-class SparkFrame(Protocol):
+class SparkLike(Protocol):
     """A DataFrame of Spark, whose predictions are computed later."""
 
     @property
     def sparkSession(self) -> Any: ...  # noqa: N802  (the name of Spark)
 
 
-class DaskFrame(Protocol):
+class DaskLike(Protocol):
     """A DataFrame of Dask, whose predictions are computed later."""
 
     @property

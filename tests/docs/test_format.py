@@ -45,7 +45,11 @@ def test_the_reader_reads_and_scores_golden_files(reader, path):
         with pytest.raises(ValueError, match="does not score maps of kind"):
             reader["score"](manifest, members, dict.fromkeys(manifest["schema"]["prediction"], 0.5))
         return
-    golden = read(path) if "day" in json.loads(path.with_suffix(".json").read_text())["rows"] else json.loads(path.with_suffix(".json").read_text())
+    golden = (
+        read(path)
+        if "day" in json.loads(path.with_suffix(".json").read_text())["rows"]
+        else json.loads(path.with_suffix(".json").read_text())
+    )
     columns = {name: _plain(column) for name, column in golden["rows"].items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     found = np.array([reader["score"](manifest, members, row) for row in rows])

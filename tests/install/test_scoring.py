@@ -15,25 +15,23 @@ from trueup.kernels import _jit
 
 COUNT = 40
 SCORE = """
-import json
+import io, json
 import numpy as np
 import trueup as tu
 
 def bits(scores):
     return [float(p).hex() for p in np.asarray(scores).ravel()]
 
-def columns(path):
-    data = dict(np.load(path, allow_pickle=True))
-    return data
-
 results = {}
 for path, data in json.loads(sys.argv[1]).items():
-    rows, model = columns(data), tu.load(path, stats=True)
+    rows, model = dict(np.load(data, allow_pickle=True)), tu.load(path, stats=True)
     ones = [dict(zip(rows, row)) for row in zip(*rows.values())]
     ones = [{name: None if value != value else value for name, value in row.items()} for row in ones]
     kinds = {"columns": bits(model.predict(rows)), "rows": bits(model.predict(ones)),
              "one": bits(np.concatenate([np.atleast_1d(model.predict_one(row)) for row in ones[:6]]))}
     repr(model.explain(ones[0])), repr(model.explain()), repr(model), repr(model.stats()), model.info().to_dict()
+    tu.save(model, buffer := io.BytesIO())
+    assert bits(tu.load(buffer.getvalue()).predict(rows)) == kinds["columns"]
     results[path] = kinds
 others = {name.split(".")[0] for name in sys.modules} - KNOWN - {"__mp_main__"}
 print(json.dumps([results, sorted(name for name in others if not name.startswith("_"))]))
@@ -74,7 +72,9 @@ def test_large_bins_of_lore_are_scored_to_the_same_bits(tmp_path):
         columns = {f"x{k}": random.normal(size=count) for k in range(dimensions)}
         p = random.uniform(0.2, 0.8, count)
         y = (random.random(count) < np.clip(p + 0.15 * np.sin(columns["x0"]), 0, 1)).astype(int)
-        fix = tu.LoRe("p", features=list(columns), bins=1, gamma=0.2, shrinkage=20.0, embedding="columns").fit({"p": p, **columns}, y)
+        fix = tu.LoRe("p", features=list(columns), bins=1, gamma=0.2, shrinkage=20.0, embedding="columns").fit(
+            {"p": p, **columns}, y
+        )
         assert fix.model_.map.kind == "local"
         tu.save(fix, tmp_path / f"{name}.trueup")
         rows = {column: values[:5] * 1.01 for column, values in ({"p": p} | columns).items()}

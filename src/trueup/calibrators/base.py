@@ -208,7 +208,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
         With ``on_error="nan"``, rows without a valid score are predicted as NaN, and a warning counts them.
         """
-        return self._fitted().predict(X, on_error=on_error)
+        scores: FloatArray = self._fitted().predict(X, on_error=on_error)
+        return scores
 
     @available_if(lambda calibrator: calibrator._task() != "regression")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> FloatArray:
@@ -265,7 +266,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def explain(self, row: None = None, *, details: bool = False) -> Explanation: ...
 
     @overload
-    def explain(self, row: Mapping[str, Any], *, details: bool = False) -> RowExplanation: ...
+    def explain(self, row: Any, *, details: bool = False) -> RowExplanation: ...
 
     def explain(self, row: Mapping[str, Any] | None = None, *, details: bool = False) -> Explanation | RowExplanation:
         """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score.

@@ -31,7 +31,7 @@ from trueup.errors import ArgumentError, ColumnError, DataError, InvalidScoreWar
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from trueup._types import AnyArray, BoolArray, DaskFrame, FloatArray, SparkFrame, UInt64Array
+    from trueup._types import AnyArray, BoolArray, DaskLike, FloatArray, SparkLike, UInt64Array
     from trueup.calibrators.evidence import HeldOutEvidence
     from trueup.calibrators.explain import Explanation
     from trueup.calibrators.history import History
@@ -273,7 +273,7 @@ class Model:
         return None if self.evidence is None else self.evidence.cluster
 
     @overload
-    def predict(self, data: SparkFrame | DaskFrame, *, threads: int | None = None, on_error: OnError = "raise") -> Any: ...
+    def predict(self, data: SparkLike | DaskLike, *, threads: int | None = None, on_error: OnError = "raise") -> Any: ...
 
     @overload
     def predict(self, data: object, *, threads: int | None = None, on_error: OnError = "raise") -> FloatArray: ...
@@ -443,7 +443,7 @@ class Model:
     def explain(self, row: None = None, *, details: bool = False) -> Explanation: ...
 
     @overload
-    def explain(self, row: Mapping[str, Any], *, details: bool = False) -> RowExplanation: ...
+    def explain(self, row: Any, *, details: bool = False) -> RowExplanation: ...
 
     def explain(self, row: Mapping[str, Any] | None = None, *, details: bool = False) -> Explanation | RowExplanation:
         """Explain the corrections of the model, or the change of one prediction.

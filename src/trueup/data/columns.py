@@ -550,7 +550,7 @@ def permute_column(frame: Any, key: Hashable, order: AnyArray) -> Any:
     """Return a frame of any library with the values of one column in another ``order``; its type stays the same."""
     nw = _narwhals(frame)
     native = nw.from_native(frame, eager_only=True)
-    column: nw.Series[Any] = native.get_column(cast("str", key))
+    column = native.get_column(key)
     if native.implementation.is_pandas_like():  # a key need not be a text
         permuted = frame.copy(deep=False)
         permuted[key] = column.to_native().take(order).set_axis(frame.index)
