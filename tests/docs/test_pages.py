@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import trueup
 from trueup.cli import main
 
 ROOT = Path(__file__).parents[2]
