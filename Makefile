@@ -4,7 +4,7 @@
 # make docs   build the documentation into site/; a broken link is an error
 # make evidence       run a quick version of every benchmark, and write build/evidence/evidence.md from its figures
 # make evidence-full  run every benchmark in full (many hours), and write bench/results/ and docs/evidence.md
-# make dist   build the source distribution and the wheel into dist/, and check them
+# make dist   build the source distribution and the wheels of trueup and trueup-score into dist/, and check them
 # make test-lowest  run a part of the tests with the lowest supported versions of the dependencies
 # make gallery  run docs/gallery on real data (TRUEUP_DATA, or ../shared/data): outputs, pictures, reports
 PYTHON ?= python3
@@ -77,7 +77,9 @@ wheel: $(VENV)/.run
 dist: $(VENV)/.dist
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --wheel --outdir dist packaging/score
 	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tests/install/check_dist.py dist
 
 # An environment of its own, with every core dependency at the lower bound of pyproject.toml. Old packages warn on new ones.
 test-lowest: $(LOWEST)/.ready

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trueup import decisions, figures, metrics, mlflow, simulate
+    from trueup import decisions, errors, figures, metrics, mlflow, simulate
     from trueup.audits.audit import audit
     from trueup.audits.result import Audit, Finding
     from trueup.audits.swap_regret import swap_regret
@@ -66,6 +66,7 @@ __all__ = [
     "Validation",
     "audit",
     "decisions",
+    "errors",
     "export",
     "figures",
     "load",
@@ -108,15 +109,22 @@ _MODULES = {
     "reports.page": ("report",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
+# What loads models and scores rows works with NumPy alone. Whatever audits, fits or decides needs these packages.
+_SCORING = ("Model", "errors", "load", "metrics", "save", "simulate")
+_PACKAGES = ("narwhals", "numba", "scipy", "sklearn")
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from trueup._optional import installed_version
 
-        return version("trueup")
+        return installed_version()
     if name not in __all__:
         raise AttributeError(f"module 'trueup' has no attribute {name!r}")
+    if name not in _SCORING:
+        from trueup._optional import require_installed
+
+        require_installed(f"trueup.{name}", *_PACKAGES)
     module = importlib.import_module(f"trueup.{_HOMES.get(name, name)}")
     found: Any = getattr(module, name) if name in _HOMES else module
     globals()[name] = found

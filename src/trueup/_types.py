@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,3 +17,17 @@ UInt8Array = NDArray[np.uint8]
 UInt16Array = NDArray[np.uint16]
 UInt32Array = NDArray[np.uint32]
 UInt64Array = NDArray[np.uint64]
+
+
+class SparkLike(Protocol):
+    """A DataFrame of Spark, whose predictions are computed later."""
+
+    @property
+    def sparkSession(self) -> Any: ...  # noqa: N802  (the name of Spark)
+
+
+class DaskLike(Protocol):
+    """A DataFrame of Dask, whose predictions are computed later."""
+
+    @property
+    def npartitions(self) -> int: ...

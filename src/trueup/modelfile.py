@@ -63,7 +63,9 @@ MAPS: dict[str, type[Map]] = {
 def save(model: Any, path: storage.Target, *, evidence: bool = False) -> None:
     """Save a model, or the model of a fitted calibrator, to one file.
 
-    The file is written atomically: an interrupted save leaves the old file. Equal models are saved as equal bytes.
+    The file is written atomically: an interrupted save leaves the old file. Equal models are saved as equal bytes: a fit of
+    the same rows by the same versions is, whatever the number of threads. The file has the day of the fit (UTC); set
+    ``SOURCE_DATE_EPOCH`` before the fit to state another one.
 
     Parameters
     ----------
@@ -132,13 +134,15 @@ def model_of(model: Any) -> Model:
     raise ArgumentError(f"save takes a fitted calibrator or a Model; got {name}", hint='write tu.save(fix, "model.trueup")')
 
 
-def load(path: storage.Source) -> Model:
+def load(path: storage.Source, *, stats: bool = False) -> Model:
     """Load a model; raise `FileError` if the file is damaged, not a model, or of a later version.
 
     Parameters
     ----------
     path : str, path, bytes or binary file object
         Bytes are the content of a file that `save` wrote, not a path. A file object is read from its position to its end.
+    stats : bool
+        Count the rows that the model scores, and their missing and unseen values: ``model.stats()`` returns the counts.
 
     Returns
     -------
@@ -155,7 +159,8 @@ def load(path: storage.Source) -> Model:
             f"{name} is not a model file of trueup ({type(error).__name__})",
             hint="name a file written by tu.save or trueup fit",
         ) from None
-    return replace(model, file=(version, len(source) if isinstance(source, bytes) else Path(source).stat().st_size))
+    model = replace(model, file=(version, len(source) if isinstance(source, bytes) else Path(source).stat().st_size))
+    return model.with_stats() if stats else model
 
 
 def _read(blobs: dict[str, bytes]) -> tuple[Model, int]:

@@ -127,3 +127,9 @@ def test_round_trips_of_the_page_keep_predictions(tmp_path, monkeypatch):
         exec(code, names)
         assert names["again"] is not calibrated
         assert names["again"].predict_proba(X).tolist() == calibrated.predict_proba(X).tolist()
+
+
+def test_a_served_model_counts_what_it_scores(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tu.save(tu.load(model) if isinstance(model, (str, Path)) else model, "lending.trueup")
+    exec(block("stats.unseen_levels"), {"tu": tu})

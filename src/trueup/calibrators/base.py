@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import copy
 import inspect
 from abc import abstractmethod
 from dataclasses import KW_ONLY, asdict, dataclass, is_dataclass, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from trueup._validate import check_choice
 from trueup.calibrators import stopping
 from trueup.calibrators.explain import Explanation, find_corrections, report_excluded, summarise_changes
-from trueup.calibrators.model import FitRecord, Map, Model
+from trueup.calibrators.model import FitRecord, Map, Model, date_of_fit
 from trueup.calibrators.scoring import RuleScore, refuse_score, score_name
 from trueup.calibrators.stopping import CrossValidation, HeldOut, Holdout, Split, Stopping, Validation, task_loss
 from trueup.calibrators.validation_rows import refuse_training_rows, warn_if_trained_on
@@ -144,12 +144,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def _set_model(self, table: Table, result: FitResult, rows: int) -> None:
         """Set the fitted attributes from ``result``; ``table`` has the ``rows`` training rows, or a sample of them."""
-        today = dt.datetime.now(dt.UTC).date().isoformat()
         parameters = self._json_parameters()
         fit: dict[str, Any] = {} if table.sampling is None else {"sampling": table.sampling._asdict()}
         fit |= {"unused": list(table.unused)} if table.unused else {}
         parameters |= {"fit": fit} if fit else {}
-        about = FitRecord(type(self).__name__, parameters, rows, today, version("trueup"))
+        about = FitRecord(type(self).__name__, parameters, rows, date_of_fit(), version("trueup"))
         fitted, after = result.map, result.after
         if after is None and fitted.changes:
             after = fitted.apply_table(table, Workers(self.threads))
@@ -209,7 +208,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
         With ``on_error="nan"``, rows without a valid score are predicted as NaN, and a warning counts them.
         """
-        return self._fitted().predict(X, on_error=on_error)
+        scores: FloatArray = self._fitted().predict(X, on_error=on_error)
+        return scores
 
     @available_if(lambda calibrator: calibrator._task() != "regression")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> FloatArray:
@@ -255,12 +255,18 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Yield the predictions of a frame after 0, 1, 2, ... rounds, from the scores before the correction on."""
         return self._fitted().staged_predict(X, on_error=on_error)
 
-    def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
+    def predict_one(self, row: Mapping[str, Any], *, strict: bool = False) -> float | FloatArray:
         """Return the corrected prediction of one ``row``, column names to values; an absent feature counts as missing.
 
-        If a feature is absent, a key that is not a column of the fit is an error: it may be misspelled.
+        If a feature is absent, or if ``strict``, a key that is not a column of the fit is an error: it may be misspelled.
         """
-        return self._fitted().predict_one(row)
+        return self._fitted().predict_one(row, strict=strict)
+
+    @overload
+    def explain(self, row: None = None, *, details: bool = False) -> Explanation: ...
+
+    @overload
+    def explain(self, row: Any, *, details: bool = False) -> RowExplanation: ...
 
     def explain(self, row: Mapping[str, Any] | None = None, *, details: bool = False) -> Explanation | RowExplanation:
         """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score.
@@ -370,7 +376,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return model
 
     def _json_parameters(self) -> dict[str, Any]:
-        return {name: _to_json(getattr(self, name)) for name in inspect.signature(type(self)).parameters}
+        """Return the parameters as JSON values, except for the number of threads, which does not affect the model."""
+        names = [name for name in inspect.signature(type(self)).parameters if name != "threads"]
+        return {name: _to_json(getattr(self, name)) for name in names}
 
 
 @dataclass(eq=False, repr=False)
@@ -409,6 +417,9 @@ def _to_json(value: Any) -> Any:
         value = value.item()
     if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and np.isfinite(value)):
         return value
+    if isinstance(value, Calibrator) and value.threads is not None:
+        value = copy.copy(value)
+        value.threads = None
     if isinstance(value, (set, frozenset)):
         return sorted((_to_json(item) for item in value), key=str)  # the order of a set differs from run to run
     if isinstance(value, (list, tuple, np.ndarray)):

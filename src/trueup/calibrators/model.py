@@ -6,28 +6,32 @@ A map scores rows, describes and explains itself, and is stored in a file. A fil
 
 from __future__ import annotations
 
+import datetime as dt
 import math
+import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 
 from trueup._validate import check_choice, check_integer
 from trueup.calibrators.floors import EPS, MIN_FLOOR, OLD_FLOORS, TINY, Floors
+from trueup.calibrators.info import SHOWN_FEATURES, Info
 from trueup.calibrators.row_explanation import EffectSums, RowExplanation, explain_change, value_text
-from trueup.calibrators.stopping import EXPECTED, IMPORTED, task_loss
+from trueup.calibrators.serving import RowFinding, ServingCounter, ServingStats, column_finding, row_findings
+from trueup.calibrators.stopping import task_loss
 from trueup.data.columns import encoder, engine_of, find_similar_name, from_array
 from trueup.data.frame import read_like
 from trueup.data.values import LOGIT_HINT, LOGIT_SETTING, MAX_VALUE, SUM_TOLERANCE, to_probabilities
-from trueup.errors import ArgumentError, ColumnError, DataError, InvalidScoreWarning
+from trueup.errors import ArgumentError, ColumnError, DataError, InvalidScoreWarning, TrueupError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from trueup._types import AnyArray, BoolArray, FloatArray, UInt64Array
+    from trueup._types import AnyArray, BoolArray, DaskLike, FloatArray, SparkLike, UInt64Array
     from trueup.calibrators.evidence import HeldOutEvidence
     from trueup.calibrators.explain import Explanation
     from trueup.calibrators.history import History
@@ -38,7 +42,6 @@ OnError = Literal["raise", "nan"]
 
 CHANGE_TOLERANCE = 1e-6  # relative difference of two mean changes of the same rows: scores may have been rounded
 MISSPELLED = 0.65  # similarity of a key of a row to the column that it may be meant to name
-SHOWN_FEATURES = 12  # in the repr of a model
 
 
 class Map(ABC):
@@ -213,57 +216,16 @@ class FitRecord:
     version: str
 
 
-@dataclass(frozen=True)
-class Info:
-    """A summary of a model, as `Model.info` returns it."""
-
-    method: str
-    version: str
-    fitted: str
-    format: int | None  # of the file it was loaded from
-    rows: int  # number of training rows
-    task: str
-    outcome: str | None
-    weight: str | None
-    prediction: tuple[str, ...]
-    features: tuple[str, ...]
-    classes: tuple[str, ...]
-    map: str  # in a few words: "1 round (45 trees, 2,310 table cells)"
-    size: int | None  # bytes of the file it was loaded from
-    measure: str  # "log loss" or "squared error"
-    evaluated_on: str  # the rows of the two losses
-    loss_before: float
-    loss_after: float
-    shrunken_gain: float | None  # expected on new rows, allowing for the selection of rounds; None without held-out rows
-    evidence: int = 0  # held-out rows, with outcomes and scores, that the model was loaded with
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields as plain data."""
-        return asdict(self)
-
-    def __repr__(self) -> str:
-        file = "" if self.size is None else f", {self.size:,} bytes (format {self.format})"
-        kept = [f"  evidence    {self.evidence:,} held-out rows with outcomes"] if self.evidence else []
-        names = [*self.features[:SHOWN_FEATURES], *(["..."] if len(self.features) > SHOWN_FEATURES else [])]
-        origin = f"{self.method} of trueup {self.version}, fitted {self.fitted} on {self.rows:,} rows"
-        if self.evaluated_on == IMPORTED:
-            origin = f"{self.method} model without training rows, imported by trueup {self.version} on {self.fitted}"
-        unevaluated = {
-            EXPECTED: "  fitted without outcomes: not evaluated",
-            IMPORTED: "  imported: not evaluated",
-        }
-        return "\n".join(
-            [
-                f"{origin}{file}",
-                f"  task        {self.task}",
-                f"  prediction  {', '.join(self.prediction) or 'none'}",
-                f"  features    {', '.join(names) or 'none'}",
-                f"  map         {self.map}",
-                unevaluated.get(self.evaluated_on)
-                or f"  {self.evaluated_on}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}",
-                *kept,
-            ]
-        )
+def date_of_fit() -> str:
+    """Return today's date (UTC), or that of ``SOURCE_DATE_EPOCH`` (seconds since 1970), so that files are reproducible."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    try:
+        now = dt.datetime.fromtimestamp(int(epoch), dt.UTC) if epoch else dt.datetime.now(dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        raise ArgumentError(
+            f"SOURCE_DATE_EPOCH must be a number of seconds since 1970; got {epoch!r}", hint="set it to a whole number"
+        ) from None
+    return now.date().isoformat()
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,6 +244,8 @@ class Model:
     evidence : HeldOutEvidence or None
         Held-out outcomes and scores, if the model was loaded from a file that keeps them (``tu.save(..., evidence=True)``):
         such a model can be ``labelled=`` in `trueup.decisions`.
+    counter : ServingCounter or None
+        What `stats` returns is counted in, if it is (`with_stats`); the model itself never changes.
     """
 
     schema: Schema
@@ -291,6 +255,7 @@ class Model:
     about: FitRecord
     file: tuple[int, int] | None = field(default=None, compare=False)
     evidence: HeldOutEvidence | None = field(default=None, compare=False)
+    counter: ServingCounter | None = field(default=None, compare=False)
 
     @property
     def held_out_(self) -> Scored | None:
@@ -307,12 +272,18 @@ class Model:
         """The cluster of each held-out row; None without evidence or clusters."""
         return None if self.evidence is None else self.evidence.cluster
 
-    def predict(self, data: Any, *, threads: int | None = None, on_error: OnError = "raise") -> FloatArray:
+    @overload
+    def predict(self, data: SparkLike | DaskLike, *, threads: int | None = None, on_error: OnError = "raise") -> Any: ...
+
+    @overload
+    def predict(self, data: object, *, threads: int | None = None, on_error: OnError = "raise") -> FloatArray: ...
+
+    def predict(self, data: Any, *, threads: int | None = None, on_error: OnError = "raise") -> Any:
         """Correct the predictions of a frame.
 
         Parameters
         ----------
-        data : pandas, polars or pyarrow frame, dict of arrays, ndarray, or a Spark or Dask DataFrame
+        data : pandas, polars or pyarrow frame, dict of arrays, list of dicts, ndarray, or a Spark or Dask DataFrame
             With the prediction and feature columns of the fit; other columns are ignored. Predictions are logits if they
             were logits in the fit.
         threads : int, optional
@@ -333,12 +304,24 @@ class Model:
         if engine_of(data) in ("spark", "dask"):
             from trueup.cluster.partitions import predict_cluster_frame
 
-            return cast("FloatArray", predict_cluster_frame(self, data, threads, on_error))
-        if on_error == "raise":
-            return self.predict_table(read_like(data, self.schema), threads=threads)
-        table, valid = self._valid_rows(read_like(data, self.schema, lenient=True))
+            return predict_cluster_frame(self, data, threads, on_error)
+        findings: list[RowFinding] = []
+        observe = None if self.counter is None else lambda *read: findings.append(column_finding(*read))
+        try:
+            table = read_like(data, self.schema, lenient=on_error == "nan", observe=observe)
+        except TrueupError:
+            if self.counter is not None:
+                self.counter.refuse()
+            raise
+        table, valid = (table, None) if on_error == "raise" else self._valid_rows(table)
+        scores = self.predict_table(table, threads=threads)
+        if self.counter is not None:
+            invalid = 0 if valid is None else len(valid) - len(scores)
+            self.counter.add(len(scores) + invalid, invalid, findings)
+        if valid is None:
+            return scores
         _warn_of_invalid_rows(valid)
-        return _fill_invalid(self.predict_table(table, threads=threads), valid)
+        return _fill_invalid(scores, valid)
 
     def staged_predict(self, data: Any, *, on_error: OnError = "raise") -> Iterator[FloatArray]:
         """Yield the predictions of a frame in memory after 0, 1, 2, ... rounds (or patches), as `predict` returns them.
@@ -391,7 +374,7 @@ class Model:
         columns = [table.columns[feature.name] for feature in self.schema.features]
         return self.map.apply(columns, table.prediction, Workers(threads))
 
-    def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
+    def predict_one(self, row: Mapping[str, Any], *, strict: bool = False) -> float | FloatArray:
         """Correct one prediction, in microseconds.
 
         Parameters
@@ -399,13 +382,68 @@ class Model:
         row : mapping or pandas Series
             Column names to values; an absent feature counts as missing. If a feature is absent, a key that is not a column
             of the fit is an error: it may be misspelled. A row with all features may have other keys, which are ignored.
+        strict : bool
+            Every key that is not a column of the fit is an error, also if no feature is absent.
 
         Returns
         -------
         float, or ndarray of shape (k,) for k classes
         """
-        scores = self.map.apply_one(*self._encode(row))
+        if self.counter is not None:
+            return self._predict_counted(row, self.counter, strict=strict)
+        scores = self.map.apply_one(*self._encode(row, strict=strict))
         return float(scores[0]) if len(scores) == 1 else scores
+
+    def _predict_counted(self, row: Mapping[str, Any], counter: ServingCounter, *, strict: bool) -> float | FloatArray:
+        try:
+            values, prediction = self._encode(row, strict=strict)
+            scores = self.map.apply_one(values, prediction)
+        except TrueupError:
+            counter.refuse()
+            raise
+        counter.add(1, 0, row_findings(self.schema, values, row, from_array))
+        return float(scores[0]) if len(scores) == 1 else scores
+
+    def with_stats(self) -> Model:
+        """Return a model with the same predictions that counts what it is asked to score: see `stats`.
+
+        Counting is thread-safe, and costs a few microseconds per call. Counts are those of this process and of rows in
+        memory: they are neither saved nor sent to the workers of a cluster.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> loans = tu.simulate.lending(5_000, seed=0)
+        >>> model = tu.Logistic("prediction", features=["region", "age"]).fit(loans, loans["outcome"]).model_.with_stats()
+        >>> rows = [{"prediction": 0.2, "region": "harbour", "age": 44}, {"prediction": 0.4, "region": "Mars", "age": None}]
+        >>> scores = model.predict(rows)
+        >>> model.stats()
+        2 rows scored, 0 of them without a valid score; 0 calls refused
+          region: 0 missing, 1 unseen ('Mars')
+          age: 1 missing
+        """
+        return replace(self, counter=ServingCounter())
+
+    def stats(self) -> ServingStats:
+        """Return how many rows were scored since `with_stats` or ``tu.load(path, stats=True)``, and what they lacked.
+
+        Returns
+        -------
+        ServingStats
+            Rows, rows without a valid score, calls that raised, and per feature missing and unseen values.
+        """
+        if self.counter is None:
+            raise ArgumentError(
+                "this model does not count what it scores",
+                hint="load it with tu.load(path, stats=True), or use model.with_stats()",
+            )
+        return self.counter.stats(self.schema)
+
+    @overload
+    def explain(self, row: None = None, *, details: bool = False) -> Explanation: ...
+
+    @overload
+    def explain(self, row: Any, *, details: bool = False) -> RowExplanation: ...
 
     def explain(self, row: Mapping[str, Any] | None = None, *, details: bool = False) -> Explanation | RowExplanation:
         """Explain the corrections of the model, or the change of one prediction.
@@ -516,7 +554,8 @@ class Model:
             raise ColumnError(f"two columns of the model would have the same name: {listed}", hint="use distinct names")
         features = tuple(replace(feature, name=renamed[feature.name]) for feature in self.schema.features)
         prediction = tuple(renamed[name] for name in self.schema.prediction)
-        return replace(self, schema=replace(self.schema, prediction=prediction, features=features), file=None)
+        schema = replace(self.schema, prediction=prediction, features=features)
+        return replace(self, schema=schema, file=None, counter=None if self.counter is None else ServingCounter())
 
     def looks_like_training_data(self, before: FloatArray, after: FloatArray, weight: FloatArray | None = None) -> bool:
         """Return whether scores may be those of the training rows: equal in number and in mean absolute change.
@@ -560,7 +599,7 @@ class Model:
     def _inputs(self) -> tuple[str, ...]:
         return (*self.schema.prediction, *(feature.name for feature in self.schema.features))
 
-    def _encode(self, row: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+    def _encode(self, row: Mapping[str, Any], *, strict: bool = False) -> tuple[list[float], list[float]]:
         """Return the features of one row (a level code or a number each) and its predictions; raise if they are invalid."""
         try:
             get = row.get
@@ -569,7 +608,7 @@ class Model:
                 f"predict_one takes a mapping of names to values; got {type(row).__name__}",
                 hint=f"write it as predict_one({self._example()}); predict takes frames and arrays",
             ) from None
-        if not all(map(row.__contains__, self._inputs)):
+        if strict or not all(map(row.__contains__, self._inputs)):
             self._check_keys(row)
         task, names = self.schema.task, self.schema.prediction
         logits = self.schema.logits
@@ -580,7 +619,7 @@ class Model:
         return [encode(get(name)) for name, encode in self._encoders], prediction
 
     def _check_keys(self, row: Mapping[str, Any]) -> None:
-        """Raise if a row that lacks a column of the model has a key that is not a column of the fit."""
+        """Raise if a row has a key that is not a column of the fit."""
         parameters = self.about.parameters
         fit, excluded = parameters.get("fit"), parameters.get("exclude")
         known = {*self._inputs, self.schema.outcome, self.schema.weight}
@@ -590,11 +629,11 @@ class Model:
         if not unknown:
             return
         absent = [name for name in self._inputs if name not in row]
-        suggested = ((key, find_similar_name(str(key), absent, MISSPELLED)) for key in unknown)
+        suggested = ((key, find_similar_name(str(key), absent or self._inputs, MISSPELLED)) for key in unknown)
         key, similar = next(((key, name) for key, name in suggested if name is not None), (unknown[0], None))
         listed = ", ".join(absent[:SHOWN_FEATURES]) + (", ..." if len(absent) > SHOWN_FEATURES else "")
         raise ColumnError(
-            f"the row has a key {key!r}, which is not a column of the model, and no {listed}",
+            f"the row has a key {key!r}, which is not a column of the model" + (f", and no {listed}" if absent else ""),
             hint=f"did you mean {similar!r}?" if similar else "leave such keys out; an absent feature counts as missing",
         )
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.stopping import apply_link
+from trueup.calibrators.stopping import apply_link, softmax
 from trueup.data.columns import format_number, frame_like
 from trueup.kernels._jit import plain
 from trueup.kernels.trees import Forest, expit
@@ -145,15 +145,12 @@ def _to_predictions(link: str, before: FloatArray, after: FloatArray, sums: Floa
         change = float(total[0])
         if abs(change) > SMALL_CHANGE:
             return np.asarray(sums * ((after - before) / change))
-        from scipy.special import expit as sigmoid  # a model that only scores does not import scipy
-
-        points = sigmoid(start[0] + change * np.array([0.0, 0.5, 1.0]))  # Simpson's rule
+        powers = np.exp(-np.abs(start[0] + change * np.array([0.0, 0.5, 1.0])))  # Simpson's rule
+        points = powers / (1 + powers)  # or 1 minus it, which has the same slope
         return np.asarray(sums * float(np.average(points * (1 - points), weights=[1, 4, 1])))
     panels = min(int(np.ptp(total) / PANEL_LOGITS) + 1, MAX_PANELS)
     times = ((np.arange(panels)[:, None] + 0.5 + NODES) / panels).ravel()
-    from scipy.special import softmax
-
-    p = softmax(start + times[:, None] * total, axis=1)
+    p = softmax(start + times[:, None] * total)
     weighted = p * np.tile(NODE_WEIGHTS / panels, panels)[:, None]
     return np.asarray(sums * weighted.sum(axis=0) - (p @ sums.T).T @ weighted)
 

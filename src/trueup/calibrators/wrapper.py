@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import numpy as np
 from sklearn import get_config
@@ -101,6 +101,12 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         if self.features is None and getattr(self.calibrator, "features", None) is None:
             self._warn_of_dropped_columns(crossfit.take_rows(X, rows, len(outcome)))
         return self
+
+    @overload
+    def explain(self, row: None = None, *, details: bool = False) -> Explanation: ...
+
+    @overload
+    def explain(self, row: Any, *, details: bool = False) -> RowExplanation: ...
 
     def explain(self, row: Mapping[str, Any] | None = None, *, details: bool = False) -> Explanation | RowExplanation:
         """Return the segments that were corrected; or, for one ``row`` (column names to values), what changed its score.

@@ -8,6 +8,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from trueup._optional import require_installed
 from trueup.cli import console
 from trueup.cli.next_steps import option_name, option_words
 from trueup.cli.parser import build_parser, check_arguments
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+PACKAGES = ("duckdb", "narwhals", "numba", "rich", "scipy", "sklearn")  # what an install that only scores rows lacks
 SUCCESS, INVALID_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 2, 3, 130
 
 
@@ -36,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return INVALID_INPUT
         arguments = parsed
         arguments.words = list(sys.argv[1:] if argv is None else argv)  # as typed
+        require_installed("the command line", *PACKAGES)
         check_arguments(arguments)
         with console.exit_after_interrupt(), warnings.catch_warnings():
             warnings.simplefilter("always", TrueupWarning)

@@ -1,4 +1,7 @@
-"""Columns of frames and arrays as NumPy arrays, and results as frames. The only importer of narwhals."""
+"""Columns of frames and arrays as NumPy arrays, and results as frames.
+
+The only importer of narwhals, which reads frames and series: arrays, dicts of arrays and lists of rows do without it.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-import narwhals as nw
 import numpy as np
-from narwhals.dependencies import is_pandas_like_dataframe, is_pandas_like_series
 
-from trueup._optional import require
+from trueup._optional import require, require_installed
 from trueup.data.scan import Scan
 from trueup.data.table import Feature, Kind, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError
 
 if TYPE_CHECKING:
+    import narwhals as nw
+
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array
 
 FLAG_LEVELS = ("false", "true")
@@ -29,6 +32,7 @@ UNSUPPORTED_HINT = "numbers, booleans, texts, categories and dates are read; con
 ValueKind = Literal["number", "flag", "text", "date"]
 FEATURE_KINDS: dict[ValueKind, Kind] = {"number": "numeric", "flag": "categorical", "text": "categorical", "date": "date"}
 Engine = Literal["spark", "dask", "scan"]
+PANDAS_LIKE = {"pandas", "modin", "cudf"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,22 +374,34 @@ def tensor_to_array(data: Any) -> Any:
     return np.asarray(data)
 
 
+def open_rows(rows: Sequence[Mapping[Any, Any]]) -> ColumnSource:
+    """Open a list of rows, mappings of keys to values, as a source of columns by key; absent values are missing."""
+    columns = {}
+    for key in dict.fromkeys(key for row in rows for key in row.keys()):  # noqa: SIM118  (pandas iterates over the values)
+        columns[key] = np.empty(len(rows), object)
+        columns[key][:] = [row.get(key) for row in rows]
+    return ColumnSource(tuple(columns), len(rows), lambda key: from_array(columns[key], str(key)))
+
+
 def open_source(data: Any) -> ColumnSource:
-    """Open a frame, a dict of arrays or an array as a source of columns by name or position."""
+    """Open a frame, a dict of arrays, a list of rows or an array as a source of columns by name or position."""
     data = tensor_to_array(data)
     if isinstance(data, np.ndarray):
         return open_array(data)
     if isinstance(data, Mapping):
         return open_mapping(data)
+    if isinstance(data, (list, tuple)) and data and all(isinstance(row, Mapping) for row in data):
+        return open_rows(data)
     if (getattr(data, "ndim", None) == 1 and hasattr(data, "__array__")) or type(data).__name__ == "Series":
         return open_array(np.asarray(data))  # a series is the prediction itself, as a one-dimensional array is
+    nw = _narwhals(data)
     try:
         frame = nw.from_native(data, eager_only=True)
     except nw.exceptions.DuplicateError:
         check_unique_names(getattr(data, "column_names", None) or list(data.columns))
         raise
     except TypeError as error:
-        hint = "pass a pandas, polars or pyarrow frame, a dict of arrays, or a NumPy array"
+        hint = "pass a pandas, polars or pyarrow frame, a dict of arrays, a list of dicts, or a NumPy array"
         if hasattr(data, "collect"):
             hint = "call .collect() on it first"
         elif hasattr(data, "toarray"):
@@ -395,8 +411,22 @@ def open_source(data: Any) -> ColumnSource:
     return ColumnSource(tuple(frame.columns), len(frame), lambda key: _from_series(frame.get_column(key), str(key)))
 
 
+def _narwhals(data: Any) -> Any:
+    """Import narwhals; raise MissingPackageError that names the type of ``data`` if it is not installed."""
+    require_installed(
+        f"a {type(data).__module__}.{type(data).__qualname__}", "narwhals",
+        otherwise="or pass a dict of arrays, a list of dicts or a NumPy array",
+    )  # fmt: skip
+    import narwhals
+
+    return narwhals
+
+
 def from_values(values: Any, name: str) -> RawColumn:
     """Read a series, an array, or anything that NumPy converts to an array."""
+    if isinstance(values, (np.ndarray, list, tuple)):
+        return from_array(values, name)
+    nw = _narwhals(values)
     try:
         series = nw.from_native(values, series_only=True)
     except TypeError:
@@ -406,6 +436,7 @@ def from_values(values: Any, name: str) -> RawColumn:
 
 def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
     """Read a series by the fastest conversion of its library; ``name`` is for messages."""
+    nw = _narwhals(series)
     dtype = series.dtype
     if dtype.is_numeric() or dtype == nw.Boolean:
         # A cast of pyarrow would fail for integers beyond 2^53.
@@ -431,6 +462,7 @@ def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
 
 
 def _texts(series: nw.Series[Any], name: str) -> RawColumn:
+    nw = _narwhals(series)
     native = series.to_native()
     has_vocabulary = series.dtype in (nw.Categorical, nw.Enum)
     if series.implementation.is_pandas_like() and hasattr(native, "factorize"):
@@ -476,8 +508,14 @@ def _iter_indexes(named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in named.items():
         if isinstance(value, Mapping):
             yield from _iter_indexes({f"{name}[{key!r}]": item for key, item in value.items()})
-        elif is_pandas_like_series(value) or is_pandas_like_dataframe(value):
+        elif _is_pandas_like(value):
             yield name, value.index
+
+
+def _is_pandas_like(value: Any) -> bool:
+    """Return whether a value is a series or a frame with an index."""
+    kinds = [kind for kind in type(value).__mro__ if kind.__name__ in ("Series", "DataFrame")]
+    return any(kind.__module__.partition(".")[0] in PANDAS_LIKE for kind in kinds)
 
 
 def _index_error(name: str, index: Any, first_name: str, first: Any) -> DataError:
@@ -497,6 +535,7 @@ def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
     """Return columns as a frame of the library of ``like``; a dict of arrays if it is None, an array or a mapping."""
     if like is None or isinstance(like, (np.ndarray, Mapping)):
         return dict(columns)
+    nw = _narwhals(like)
     try:
         backend = nw.get_native_namespace(nw.from_native(like))
     except TypeError as error:
@@ -509,8 +548,9 @@ def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
 
 def permute_column(frame: Any, key: Hashable, order: AnyArray) -> Any:
     """Return a frame of any library with the values of one column in another ``order``; its type stays the same."""
+    nw = _narwhals(frame)
     native = nw.from_native(frame, eager_only=True)
-    column: nw.Series[Any] = native.get_column(cast("str", key))
+    column = native.get_column(key)
     if native.implementation.is_pandas_like():  # a key need not be a text
         permuted = frame.copy(deep=False)
         permuted[key] = column.to_native().take(order).set_axis(frame.index)
@@ -525,7 +565,7 @@ def frame_of(library: str, columns: Mapping[str, AnyArray]) -> Any:
 
 def _native_frame(columns: Mapping[str, AnyArray], backend: Any) -> Any:
     lists = {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
-    return nw.from_dict(lists, backend=backend).to_native()
+    return _narwhals(backend).from_dict(lists, backend=backend).to_native()
 
 
 def to_jsonable(value: Any) -> Any:

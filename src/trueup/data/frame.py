@@ -61,7 +61,7 @@ from trueup.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
 MIN_IDENTIFIER_LEVELS = 20  # a column with at most so many levels is never treated as an identifier
@@ -309,10 +309,14 @@ def read_labelled(
     return replace(table, schema=schema)
 
 
-def read_like(data: Any, schema: Schema, position: RowPosition | None = None, *, lenient: bool = False) -> Table:
+def read_like(
+    data: Any, schema: Schema, position: RowPosition | None = None, *, lenient: bool = False,
+    observe: Callable[[Feature, RawColumn], None] | None = None,
+) -> Table:  # fmt: skip
     """Read the prediction and features of a schema, in its vocabularies, from data to be scored, which may have no rows.
 
-    If ``lenient``, predictions are not checked, and a text among numbers is NaN.
+    If ``lenient``, predictions are not checked, and a text among numbers is NaN. ``observe`` is called with each feature
+    and its column as it was read.
     """
     source = open_source(data)
     keys = {source.label(key): key for key in source.keys}
@@ -337,6 +341,8 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None, *,
     for feature in schema.features:
         raw = fetch(feature.name, "feature")
         columns[feature.name] = read_known_feature(raw, feature)
+        if observe is not None:
+            observe(feature, raw)
         if feature.kind == "categorical" and position is None and not raw.missing().all():
             warn_unseen(columns[feature.name], raw, feature)
     return Table(schema, columns, prediction)

@@ -2,13 +2,15 @@
 
 numba is imported when the first kernel is compiled. Compiled kernels release the global interpreter lock and are cached on
 disk (`trueup.kernels._cache`). `run` and `answer` call a kernel that has little to do uncompiled: a process that scores a
-few rows, or audits a few thousand, neither compiles nor imports numba.
+few rows, or audits a few thousand, neither compiles nor imports numba. Without numba, kernels that score rows are replaced
+by those of `trueup.kernels.vectorised`, and others run uncompiled, however much they have to do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import math
 import os
 import sys
@@ -52,6 +54,26 @@ def _as_compiled(function: Callable[[float], float], pole: float) -> Callable[[f
             return -math.inf if x == pole else math.nan
         except OverflowError:
             return math.inf
+
+    return call
+
+
+@functools.cache
+def has_numba() -> bool:
+    """Return whether numba is installed; it is not imported. Models are loaded and score rows without it, too."""
+    try:
+        return importlib.util.find_spec("numba") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _ignoring_errors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes as compiled code does: without warnings of NumPy about overflow and the like."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*arguments)
 
     return call
 
@@ -100,9 +122,12 @@ class Kernel:
 
     @functools.cached_property
     def dispatcher(self) -> Any:
-        """What numba makes of the function."""
+        """What numba makes of the function; without numba, a function with the same results."""
         with _compiling:
             if "dispatcher" in self.__dict__:  # made by another thread meanwhile
+                return self.__dict__["dispatcher"]
+            if not has_numba():
+                self.__dict__["dispatcher"] = self._without_numba()
                 return self.__dict__["dispatcher"]
             import numba
 
@@ -120,6 +145,11 @@ class Kernel:
             self.__dict__["dispatcher"] = dispatcher
             return dispatcher
 
+    def _without_numba(self) -> Callable[..., Any]:
+        from trueup.kernels.vectorised import REPLACEMENTS
+
+        return REPLACEMENTS.get(self) or _ignoring_errors(self.plain)
+
     @property
     def _numba_type_(self) -> Any:
         return self.dispatcher._numba_type_
@@ -131,6 +161,8 @@ class Kernel:
         when it has run uncompiled for `PLAIN_SECONDS`.
         """
         is_late = Kernel.all_seconds * 1e6 + steps > LOAD_STEPS
+        if instead is not None and not has_numba():
+            return self._run_plain(instead, arguments)
         if self.plain_seconds > PLAIN_SECONDS or self._prefers_compiled(steps, arguments, load=is_late):
             return self.dispatcher(*arguments)
         return self._run_plain(instead or self.plain, arguments)
@@ -156,7 +188,7 @@ class Kernel:
 
     def _prefers_compiled(self, steps: float, arguments: tuple[Any, ...], *, load: bool) -> bool:
         """Return whether the kernel is compiled, has much to do, or is on disk; if not ``load``, numba is not imported."""
-        if self.compiled or steps > PLAIN_STEPS:
+        if self.compiled or steps > PLAIN_STEPS or not has_numba():
             return True
         if self._looked_up or not (load or "numba" in sys.modules):
             return False

@@ -55,8 +55,10 @@ def sources(kernel: Any, points: FloatArray, columns: FloatArray, bins: IntArray
 def distances(kernel: Any, points: FloatArray, others: FloatArray) -> FloatArray:
     """Return the distances whose exponential is the kernel, shape (points, others): minus logarithms of similarities."""
     if isinstance(kernel, str):
-        from scipy.spatial.distance import cdist
-
+        try:
+            from scipy.spatial.distance import cdist
+        except ImportError:  # a model scores without scipy
+            return _distances_uncompiled(kernel, points, others)
         return np.asarray(cdist(points, others, "cityblock" if kernel == LAPLACE else "sqeuclidean"))
     values = np.asarray(kernel(points, others), np.float64)
     if values.shape != (len(points), len(others)):
@@ -73,6 +75,15 @@ def distances(kernel: Any, points: FloatArray, others: FloatArray) -> FloatArray
         )
     with np.errstate(divide="ignore"):
         return -np.log(values)
+
+
+def _distances_uncompiled(kernel: str, points: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the distances that scipy computes, to the same bits: coordinates are added one after the other."""
+    far = np.zeros((len(points), len(others)))
+    for k in range(points.shape[1]):
+        gap = points[:, k, None] - others[:, k]
+        far += np.abs(gap) if kernel == LAPLACE else gap * gap
+    return far
 
 
 def self_distances(kernel: Any, points: FloatArray) -> FloatArray:

@@ -19,7 +19,7 @@ from trueup.calibrators.model import (
     unpack_floors,
 )
 from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change
-from trueup.calibrators.stopping import apply_link
+from trueup.calibrators.stopping import apply_link, softmax
 from trueup.kernels._jit import answer
 from trueup.kernels.curves import scale_logits
 from trueup.kernels.threads import Workers
@@ -42,9 +42,7 @@ def mixed_logits(P: FloatArray, floors: Floors, factor: float, mixture: float) -
     Very small probabilities of an overconfident model differ by orders of magnitude that mean nothing. The mixture keeps
     their logarithms above that of ``mixture / classes``.
     """
-    from scipy.special import softmax  # a model that only scores does not import scipy
-
-    Q = softmax(factor * np.log(np.maximum(P, floors[0])), axis=1)
+    Q = softmax(factor * np.log(np.maximum(P, floors[0])))
     return np.asarray(np.log((1 - mixture) * Q + mixture / P.shape[1]))
 
 

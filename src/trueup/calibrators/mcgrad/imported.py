@@ -12,7 +12,6 @@ import os
 import re
 import warnings
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,7 +24,7 @@ from trueup.calibrators.floors import MIN_FLOOR, OLD_FLOORS, Floors
 from trueup.calibrators.history import History
 from trueup.calibrators.mcgrad.cascade import CONTENT_ERRORS, STORED_BOUNDS, Cascade, CascadeRound, check_forest
 from trueup.calibrators.mcgrad.lightgbm_text import WORD_BITS, BoosterText, parse_booster
-from trueup.calibrators.model import FileContentError, FitRecord, Model, is_integer, read_texts, require
+from trueup.calibrators.model import FileContentError, FitRecord, Model, date_of_fit, is_integer, read_texts, require
 from trueup.calibrators.stopping import IMPORTED, Evaluation, task_loss
 from trueup.data.columns import FLAG_LEVELS, format_number
 from trueup.data.table import Feature, Schema
@@ -206,7 +205,7 @@ def _build(schema: Schema, rounds: tuple[CascadeRound, ...], parameters: dict[st
     reason = f"{count} round{'' if count == 1 else 's'}, as mcgrad kept them; its file states no losses"
     history = History.of([Evaluation(0.0)] * (count + 1), count, reason, IMPORTED, loss.measure, trees, thetas)
     unit = "change" if schema.task == "regression" else "points"
-    about = FitRecord("mcgrad", {"mcgrad": parameters}, 0, f"{datetime.now(UTC):%Y-%m-%d}", version("trueup"))
+    about = FitRecord("mcgrad", {"mcgrad": parameters}, 0, date_of_fit(), version("trueup"))
     fitted = Cascade(loss.link, schema.levels, 1, rounds)
     return Model(schema, fitted, history, Explanation((), 0, 0.0, 0.0, unit=unit), about)
 

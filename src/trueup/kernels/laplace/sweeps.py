@@ -20,11 +20,15 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-from numba import int64, types, uint64
-from numba.extending import intrinsic
 
-from trueup.kernels._jit import jit
+from trueup.kernels._jit import has_numba, jit
 from trueup.kernels.threads import Workers
+
+if has_numba():
+    from numba import int64, types, uint64
+    from numba.extending import intrinsic
+else:
+    int64, uint64 = cast("Any", int), cast("Any", int)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,7 +218,12 @@ def _bits(_context: Any, of: Any) -> tuple[Any, Any]:
     return to(of), generate
 
 
-_recast = cast("Callable[[Any], Any]", intrinsic(_bits))
+def _recast_uncompiled(value: Any) -> Any:
+    """Return the bits of a float as an integer, or the reverse."""
+    return np.float64(value).view(np.int64) if isinstance(value, (float, np.float64)) else np.int64(value).view(np.float64)
+
+
+_recast = cast("Callable[[Any], Any]", intrinsic(_bits) if has_numba() else _recast_uncompiled)
 
 
 @jit
