@@ -186,7 +186,7 @@ def test_a_frame_that_spark_knows_to_be_empty_has_no_rows(spark):
 def test_unsupported_types_are_rejected_before_anything_runs(spark):
     frame = spark.sql("SELECT 0.5D AS p, 1 AS y, array(1, 2) AS several")
     with (
-        pytest.raises(ColumnError, match="column 'several' has a type trueup does not read: array<int>"),
+        pytest.raises(ColumnError, match="column 'several' has a type that trueup does not read: array<int>"),
         open_partitions(frame, outcome="y", prediction="p"),
     ):
         pass

@@ -24,7 +24,8 @@ from trueup.data import sql as db
 from trueup.data.clusters import IDENTIFIER_NAME, MIN_IDENTIFIERS, IdentifierSample, warn_of_sampled_identifiers
 from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, CodedColumn, RawColumn, as_tuple, from_array
 from trueup.data.folds import text_hash_sql
-from trueup.data.frame import identifier_reason, read_labelled
+from trueup.data.frame import read_labelled
+from trueup.data.identifiers import identifier_reason
 from trueup.data.profile import Roles, assign_roles
 from trueup.data.scan import Files, Scan, file_format, fold_case, is_gzipped, row_memory
 from trueup.data.spill import temporary_directory
