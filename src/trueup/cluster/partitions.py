@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from trueup._optional import require
-from trueup.data.columns import check_kind, engine_of, open_source
+from trueup.data.columns import check_kind, engine_of, open_source, unread_type
 from trueup.data.frame import read_labelled, read_like
 from trueup.data.identifiers import unread_reason, warn_of_integers, warn_of_large_integers, warn_of_unread
 from trueup.data.profile import Roles, TableProfile, assign_roles
@@ -58,6 +58,7 @@ class ClusterFrame(ABC):
     def unread_types(self, names: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
         """Return the types of those columns that trueup does not read, as far as they are known before rows are read."""
         return {}
+
     has_workers: bool = True  # which keep shuffled records; without, partitions are read in this process
 
     @abstractmethod
@@ -149,7 +150,7 @@ def open_cluster_frame(
     """Yield the partitions of a cluster frame, after one pass over its columns that determines the schema."""
     assigned = assign_roles(frame.names, **roles)
     types = frame.unread_types(assigned.features) if assigned.default_features else {}
-    unread = {name: unread_reason(declared) for name, declared in types.items()}
+    unread = {name: unread_reason(name, unread_type(name, declared)) for name, declared in types.items()}
     warn_of_unread(unread, stacklevel=4)
     assigned = replace(assigned, features=tuple(name for name in assigned.features if name not in unread))
     profile = frame.map_reduce(partial(TableProfile.of, roles=assigned), plus, assigned.columns, ordered=False)

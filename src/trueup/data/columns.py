@@ -96,9 +96,9 @@ class RawColumn:
 
 @dataclass(frozen=True)
 class UnreadColumn:
-    """Stands for a column of a file, or of a query, whose type is not read."""
+    """Stands for a column of a file or of a query that cannot be read."""
 
-    declared: str
+    error: ColumnError
     rows: int
 
     def __len__(self) -> int:
@@ -400,7 +400,7 @@ def open_mapping(columns: Mapping[Any, Any]) -> ColumnSource:
     def fetch(key: Hashable) -> RawColumn:
         column = columns[key]
         if isinstance(column, UnreadColumn):
-            raise unread_type(str(key), column.declared)
+            raise column.error
         return RawColumn("text", coded=column) if isinstance(column, CodedColumn) else from_array(column, str(key))
 
     return ColumnSource(tuple(columns), next(iter(lengths.values()), 0), fetch)

@@ -30,6 +30,7 @@ from trueup.data.columns import (
 )
 from trueup.data.identifiers import (
     identifier_reason,
+    unread_reason,
     warn_of_integers,
     warn_of_large_integers,
     warn_of_unread,
@@ -396,7 +397,7 @@ def _read_features(
         except ColumnError as error:
             if unread is None:
                 raise
-            unread[name] = f"it {error.message.removeprefix(f'column {name!r} ')}"
+            unread[name] = unread_reason(name, error)
             continue
         if name in known:
             feature, column = known[name], read_known_feature(raw, known[name])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trueup._types import FloatArray
-    from trueup.errors import WarningRecord
+    from trueup.errors import ColumnError, WarningRecord
 
 MIN_IDENTIFIER_LEVELS = 20  # a column with at most so many levels is never treated as an identifier
 IDENTIFIER_SHARE = 0.9  # levels per row
@@ -47,7 +47,7 @@ def warn_of_integers(name: str, values: FloatArray, stacklevel: int) -> list[War
     n^2 / (2 N) for n integers among N, which the uniform distribution has, and every other distribution exceeds.
     """
     known = values[~np.isnan(values)]
-    if len(known) < MIN_INTEGERS or not _may_be_distinct_integers(known[:: max(1, len(known) // SAMPLE_ROWS)]):
+    if not may_be_identifier(known):
         return []
     low, high, is_named = known.min(), known.max(), bool(IDENTIFIER_NAME.search(name))
     if not (np.isfinite(low) and np.isfinite(high)):
@@ -68,7 +68,11 @@ def warn_of_integers(name: str, values: FloatArray, stacklevel: int) -> list[War
     return [record]
 
 
-def _may_be_distinct_integers(sample: FloatArray) -> bool:
+def may_be_identifier(values: FloatArray) -> bool:
+    """Return whether some of these numbers are nearly all distinct integers."""
+    if len(values) < MIN_INTEGERS:
+        return False
+    sample = values[:: max(1, len(values) // SAMPLE_ROWS)]
     return bool((sample == np.floor(sample)).all()) and len(np.unique(sample)) >= IDENTIFIER_SHARE * len(sample)
 
 
@@ -84,9 +88,9 @@ def warn_of_large_integers(name: str, stacklevel: int) -> WarningRecord:
     )
 
 
-def unread_reason(declared: object) -> str:
-    """Return why a column of a type that is not read is left out."""
-    return f"it has a type that trueup does not read: {str(declared)[:60]}"
+def unread_reason(name: str, error: ColumnError) -> str:
+    """Return why a column is left out, from the error that reading it raises."""
+    return f"it {error.message.removeprefix(f'column {name!r} ')}"
 
 
 def warn_of_unread(reasons: Mapping[str, str], stacklevel: int) -> None:

@@ -22,7 +22,7 @@ from trueup.data.columns import (
     untyped_if_missing,
 )
 from trueup.data.folds import random_row_keys
-from trueup.data.identifiers import identifier_reason, warn_of_unread
+from trueup.data.identifiers import identifier_reason, unread_reason, warn_of_unread
 from trueup.data.table import Feature, Schema, Task, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError
 
@@ -277,8 +277,7 @@ class TableProfile:
             except ColumnError as error:
                 if not roles.default_features:
                     raise
-                reason = f"it {error.message.removeprefix(f'column {name!r} ')}"
-                columns[name] = ColumnProfile(None, None, partition, unread=reason)
+                columns[name] = ColumnProfile(None, None, partition, unread=unread_reason(name, error))
             else:
                 columns[name] = ColumnProfile.of(name, raws[name], partition, keep, roles)
         # The sample has numbers, dates and scores, of rows that are drawn by their place in the partition.

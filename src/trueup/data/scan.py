@@ -6,8 +6,8 @@ import contextlib
 import csv
 import difflib
 import glob
-import os
 import io
+import os
 import re
 import zlib
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from urllib.parse import unquote, urlsplit
 
 from trueup._validate import check_choice
+from trueup.data.encodings import check_encoding, damaged, open_binary, wrong_encoding
 from trueup.errors import ArgumentError, ColumnError, FileError
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ HINTS = {
     "parquet": "is it a complete Parquet file? write or copy it again",
     "csv": 'it must be UTF-8 text, with as many fields on every line as in the header, and quoted by "',
     "json": "it must contain records, {...} with the names of the columns, as one array or one per line",
-    "duplicate": "rename one; upper and lower case make no difference",
+    "duplicate": "rename one",
+    "case": "rename one: in files, upper and lower case make no difference; columns that are not used may keep their names",
     "sql": "DuckDB runs the query: name a file in quotes, as FROM 'f.parquet'; the files of paths are the table data",
 }
 
@@ -60,7 +62,8 @@ class Scan:
     @property
     def input(self) -> Any:
         """The files as `find_files` takes them; None for a query alone."""
-        return None if self.paths is None else InputFiles(self.paths, self.format, self.encoding)
+        found = self.paths is None or isinstance(self.paths, Files)
+        return self.paths if found else InputFiles(self.paths, self.format, self.encoding)
 
     def __repr__(self) -> str:
         what = "a query" if self.paths is None else str(self.paths)
@@ -113,7 +116,8 @@ def scan(
             hint="create it, or name another",
             parameter="spill",
         )
-    check_choice("format", format, (*FORMAT_NAMES, None))
+    if format is not None:
+        check_choice("format", format, FORMAT_NAMES)
     check_encoding(encoding)
     return Scan(paths, sql, parse_memory(memory, MIN_SCAN_MEMORY), directory, threads, format, encoding)
 
@@ -208,7 +212,7 @@ class Files(NamedTuple):
 
     def partition_values(self, path: Path | RemoteFile) -> dict[str, str]:
         """Return the texts of the partition columns of one file."""
-        return {name: value for name, value in _path_partitions(path) if name in self.partitions}
+        return {name: value for name, value in path_partitions(path) if name in self.partitions}
 
 
 def display_name(path: Path | RemoteFile) -> str:
@@ -288,7 +292,7 @@ def _format_by_name(path: Path | RemoteFile) -> str:
     return found
 
 
-def _path_partitions(path: Path | RemoteFile) -> list[tuple[str, str]]:
+def path_partitions(path: Path | RemoteFile) -> list[tuple[str, str]]:
     """Return names and values of the partitions that the directories of a path stand for."""
     parts = urlsplit(path).path.split("/") if isinstance(path, RemoteFile) else path.parts
     matches = [match for part in parts[:-1] if (match := PARTITION.fullmatch(part))]
@@ -304,8 +308,8 @@ def _find_partitions(located: Sequence[tuple[list[Path | RemoteFile], int]]) -> 
     for paths, depth in located:
         for path in paths:
             below = path if isinstance(path, RemoteFile) else Path(*path.parts[depth:])
-            names.setdefault(tuple(name for name, _ in _path_partitions(below)), path)
-            every = [name.lower() for name, _ in _path_partitions(path)]
+            names.setdefault(tuple(name for name, _ in path_partitions(below)), path)
+            every = [name.lower() for name, _ in path_partitions(path)]
             repeated = next((name for name in next(reversed(names)) if every.count(name.lower()) > 1), None)
             if repeated is not None:
                 raise FileError(
@@ -338,12 +342,16 @@ def _locate(given: Any, *, any_name: bool) -> tuple[list[Path | RemoteFile], int
                 return [_check_readable(literal)], len(literal.parts)
         if path.is_symlink():
             target = os.readlink(path)  # noqa: PTH115  (as it is written in the link)
-            raise FileError(f"{named!r} is a link to {target!r}, which does not exist", hint="restore the file, or the link")
+            raise FileError(
+                f"{named!r} is a link to {target!r}, which does not exist", hint="restore the file, or the link"
+            )
         if REMOTE.match(named):
             return [RemoteFile(named)], 0
         if re.match(r"[a-zA-Z][\w+.-]+:/", named):
-            schemes = "s3://, gs:// and https://"
-            raise FileError(f"trueup reads local files, {schemes}; got {named!r}", hint="download it first")
+            known = "files on disk, s3://, gs:// and https:// are read"
+            raise FileError(
+                f"cannot read {named!r}: {known}", hint="download it first; write a URL as a text, not as a Path"
+            )
         matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207  (any root)
         if files := [_check_readable(match) for match in matches if not match.is_dir()]:
             return files, next(index for index, part in enumerate(path.parts) if set("*?[") & set(part))  # type: ignore[return-value]
@@ -388,7 +396,9 @@ def _files_below(directory: Path, *, any_name: bool) -> list[Path | RemoteFile]:
             )
         found.append(_check_readable(path))
     if not found:
-        raise FileError(f"directory {str(directory)!r} has no files", hint=f"it needs files such as part-0{next(iter(FORMATS))}")
+        raise FileError(
+            f"directory {str(directory)!r} has no files", hint=f"it needs files such as part-0{next(iter(FORMATS))}"
+        )
     return found  # type: ignore[return-value]
 
 
@@ -396,7 +406,9 @@ def _check_readable(path: Path) -> Path:
     """Return a path; raise unless it is a file that can be opened and is not empty."""
     if path.is_symlink() and not path.exists():
         target = os.readlink(path)  # noqa: PTH115
-        raise FileError(f"{str(path)!r} is a link to {target!r}, which does not exist", hint="restore the file, or the link")
+        raise FileError(
+            f"{str(path)!r} is a link to {target!r}, which does not exist", hint="restore the file, or the link"
+        )
     if not path.is_file():
         hint = "write its content to a file first; standard input is named -"
         raise FileError(f"{str(path)!r} is not a file on disk", hint=hint)
@@ -411,8 +423,6 @@ def _check_readable(path: Path) -> Path:
 @contextlib.contextmanager
 def _open_csv(path: Path, encoding: str = "") -> Iterator[TextIO]:
     """Open a CSV file as text, maybe compressed; raise FileError if it is not valid text or CSV."""
-    from trueup.data.sources import damaged, open_binary, wrong_encoding
-
     try:
         with open_binary(path) as stream, io.TextIOWrapper(stream, encoding or "utf-8-sig", newline="") as text:
             yield text
@@ -451,8 +461,14 @@ def fold_case(name: str) -> bytes:
     return name.encode().lower()
 
 
-def find_uneven_line(path: Path, separator: str) -> str | None:
+def find_uneven_line(path: Path | RemoteFile, separator: str) -> str | None:
     """Describe the first line of CSV with more or fewer fields than the header, which DuckDB does not always report."""
+    if not isinstance(path, Path) or is_compressed(path, ".zst"):
+        return None
+    if is_compressed(path):
+        with _open_csv(path) as handle:
+            while handle.read(MAX_LINE_LENGTH):  # raises if the file is damaged
+                pass
     with _open_csv(path) as handle:
         reader, width, line = csv.reader(handle, delimiter=separator), 0, 1
         for fields in reader:

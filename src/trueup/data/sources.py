@@ -10,8 +10,9 @@ import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
-from trueup.data.scan import COMPRESSIONS, Files, RemoteFile, is_compressed, without_compression
-from trueup.errors import ArgumentError, FileError
+from trueup.data.encodings import damaged, open_binary, wrong_encoding
+from trueup.data.scan import Files, RemoteFile, is_compressed, without_compression
+from trueup.errors import FileError
 from trueup.storage import unfinished
 
 if TYPE_CHECKING:
@@ -76,46 +77,6 @@ def decode_chunks(source: IO[bytes], encoding: str) -> Iterator[str]:
     yield decoder.decode(b"", final=True)
 
 
-def open_binary(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes, decompressed by Python if its name ends in .gz or .bz2."""
-    if is_compressed(path, ".gz"):
-        return gzip.open(path, "rb")
-    return bz2.open(path, "rb") if is_compressed(path, ".bz2") else path.open("rb")
-
-
-def check_encoding(encoding: str | None) -> str:
-    """Return the name of an encoding as Python knows it, "" for UTF-8 or None; raise if there is no such encoding."""
-    if encoding is None:
-        return ""
-    try:
-        name = codecs.lookup(encoding).name
-        is_text = isinstance("".encode(encoding), bytes)
-    except (LookupError, TypeError, ValueError):
-        is_text = False
-    if not is_text:
-        raise ArgumentError(
-            f"encoding {encoding!r} is not known", hint="such as utf-8, utf-16, latin-1 or cp1252", parameter="encoding"
-        )
-    return "" if name in ("utf-8", "utf-8-sig", "ascii") else name
-
-
-def wrong_encoding(path: object, encoding: str) -> FileError:
-    """Return the error for a file that is not text in an encoding."""
-    return FileError(
-        f"cannot read {str(path)!r}: it is not {encoding or 'UTF-8'} text",
-        hint="name its encoding, as {encoding}, or save it again as UTF-8",
-        settings={"encoding": "latin-1"},
-    )
-
-
-def damaged(path: object, error: object) -> FileError:
-    """Return the error for a compressed file that cannot be decompressed."""
-    return FileError(
-        f"cannot decompress {str(path)!r}: {error}",
-        hint="was it compressed as its name says, and copied or downloaded to its end? Write it again",
-    )
-
-
 def spool(stream: BinaryIO, directory: Path, kind: str | None, encoding: str) -> Path:
     """Copy a stream, such as standard input, to a file of the directory whose name states its format; return the path."""
     path = directory / "standard-input"
@@ -141,7 +102,9 @@ def sniff_suffix(path: Path, kind: str | None, encoding: str) -> str:
         return ".parquet"
     compression = next((suffix for magic, suffix in MAGIC.items() if start.startswith(magic)), "")
     if kind is None and compression == ".zst":
-        raise FileError("cannot tell the format of standard input: it is compressed with zstd", hint="name it: --format csv")
+        raise FileError(
+            "cannot tell the format of standard input: it is compressed with zstd", hint="name it: --format csv"
+        )
     if kind is None and compression:
         try:
             with {".gz": gzip.open, ".bz2": bz2.open}[compression](path, "rb") as content:
@@ -149,4 +112,4 @@ def sniff_suffix(path: Path, kind: str | None, encoding: str) -> str:
         except (EOFError, OSError, zlib.error) as error:
             raise damaged("standard input", error) from error
     text = start.decode(encoding or "utf-8", errors="replace").lstrip("\ufeff \t\r\n")
-    return f".{kind or ('json' if text[:1] in ('{', '[') else 'csv')}{compression if compression in COMPRESSIONS else ''}"
+    return f".{kind or ('json' if text[:1] in ('{', '[') else 'csv')}{compression}"
