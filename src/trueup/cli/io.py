@@ -167,7 +167,8 @@ class InputRows:
             roles["by"] = [name for name in segments if roles["by"] is not None or name not in unread]
         sql = self._sql if arguments.positive is None else _positive_query(arguments, roles["outcome"])
         budget = {"memory": arguments.memory, "spill": arguments.spill, "threads": arguments.threads}
-        return scan(self._paths, sql=sql, **budget), roles
+        paths: Any = self._paths
+        return scan(paths, sql=sql, **budget), roles
 
 
 def _columns_without_role(names: Iterable[str], taken: Sequence[str | None]) -> list[str]:

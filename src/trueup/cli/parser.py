@@ -51,8 +51,8 @@ def option(text: str, metavar: str | None = None, **settings: Any) -> dict[str, 
 OPTIONS: Mapping[str, dict[str, Any]] = {
     # rows
     "FILE": option(
-        "Parquet, CSV or JSON: a file, a pattern like 'day-*.csv', a directory, a URL such as s3://bucket/day.parquet, or - for "
-        "standard input",
+        "Parquet, CSV or JSON: a file, a pattern like 'day-*.csv', a directory, a URL such as s3://bucket/day.parquet, or "
+        "- for standard input",
         dest="files", nargs="*",
     ),
     "MODEL": option("a model saved by trueup fit", dest="model", nargs="?"),
@@ -63,7 +63,9 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "FORMAT", choices=("parquet", "csv", "json"),
     ),
     "--encoding": option("the encoding of CSV and JSON, such as latin-1 or utf-16 (default utf-8)", "NAME"),
-    "--output-format": option("of -o -: csv (default), or json, with one record per line", "FORMAT", choices=("csv", "json")),
+    "--output-format": option(
+        "of -o -: csv (default), or json, with one record per line", "FORMAT", choices=("csv", "json")
+    ),
     "--sql": option("a DuckDB query; it reads the FILEs as the table data", "QUERY"),
     "--memory": option("memory budget, such as 2GB; files are then read in chunks", "SIZE"),
     "--spill": option("spill directory of --memory (default: the temporary directory)", "DIR"),
@@ -353,7 +355,8 @@ examples:
 """,
         {
             "rows": (
-                FILES, "--format", "--encoding", "--sql", "--validation", Use("--labelled", "from before the prevalence changed (prior)"),
+                FILES, "--format", "--encoding", "--sql", "--validation",
+                Use("--labelled", "from before the prevalence changed (prior)"),
                 Use("--memory", "mcgrad only; the held-out rows differ, otherwise the model is the same"), "--spill",
                 "--resume",
             ),
@@ -472,7 +475,8 @@ costs: per row, in any unit; negative costs are gains. --cost-fn is the cost of 
 """,
         {
             "rows": (
-                FILES, "--format", "--encoding", "--sql", Use("--prediction", "the probability of the outcome 1", needed=True),
+                FILES, "--format", "--encoding", "--sql",
+                Use("--prediction", "the probability of the outcome 1", needed=True),
                 Use("--weight", "also of labelled rows"),
             ),
             "costs": (

@@ -65,7 +65,7 @@ def numbers_of_texts(con: Any, rows: db.SqlRows, names: Sequence[str]) -> db.Sql
 
 
 def separate_integers(reader: ReaderT, rows: db.SqlRows) -> tuple[ReaderT, list[str]]:
-    """Return the reader with integers as texts that floats cannot tell apart, others as numbers, and the names of the former.
+    """Return the reader with integers that floats cannot tell apart as texts, others as numbers, and the former names.
 
     Columns of types that may hold such integers are examined in all rows.
     """
@@ -93,7 +93,7 @@ def separate_integers(reader: ReaderT, rows: db.SqlRows) -> tuple[ReaderT, list[
 def integer_warnings(reader: ScanReader, large: Sequence[str]) -> list[WarningRecord]:
     """Warn of integers that are read as categories, and of numeric features that look like identifiers."""
     records = [warn_of_large_integers(name, stacklevel=7) for name in large if name not in reader.left_out]
-    source, count = reader.sources[0]
+    source, _ = reader.sources[0]
     for feature in reader.schema.features:
         if feature.kind != "numeric":
             continue

@@ -373,10 +373,9 @@ def open_scan(
         rows = db.open_rows(con, scan.input, scan.sql, as_text, role="categorical")
         roles = assign_roles(rows.names, features=features, categorical=as_text, **options)
         known = None if features is None else roles.columns
-        rows = db.select_columns(rows, known, as_text, exact={*roles.features, roles.cluster})
-        for role, names in (("outcome", (roles.outcome,)), ("prediction", roles.prediction), ("weight", (roles.weight,))):
-            if error := next((rows.unread[name] for name in names if name in rows.unread), None):
-                raise ColumnError(f"{role} {error.message}", hint="name another column") from None
+        rows = db.select_columns(rows, known, as_text, exact={*roles.features, str(roles.cluster)})
+        if error := next((rows.unread[name] for name in replace(roles, features=()).columns if name in rows.unread), None):
+            raise error
         unread = {name: unread_reason(name, rows.unread[name]) for name in roles.features if name in rows.unread}
         warn_of_unread(unread, stacklevel=6)
         roles = replace(roles, features=tuple(name for name in roles.features if name in rows.columns))
@@ -546,9 +545,9 @@ def add_columns(
         for columns in settings.read(con, rows):
             made = make({name: columns[name] for name in needed})
             taken = set() if only else {fold_case(name) for name in rows.names}
-            if (name := next((name for name in made if fold_case(name) in taken), None)) is not None:
+            if (same := next((name for name in made if fold_case(name) in taken), None)) is not None:
                 hint = "choose another name, as {name}"
-                raise ColumnError(f"there is a column {name!r} already", hint=hint, settings={"name": ...})
+                raise ColumnError(f"there is a column {same!r} already", hint=hint, settings={"name": ...})
             count = _store(con, made, None if key is None else columns[key], count, some, chunked=bool(settings.rows))
             new = list(made)
         with db.duckdb_errors(rows.files):

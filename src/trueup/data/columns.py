@@ -266,7 +266,7 @@ def from_array(array: Any, name: str) -> RawColumn:
     kind = plain.dtype.kind
     if kind in "iufbMm":
         # Always a copy: a Table never shares memory that the caller may write to.
-        values = {"M": days_of, "m": seconds_of}.get(kind, lambda given: given.astype(np.float64))(plain)
+        values = days_of(plain) if kind == "M" else seconds_of(plain) if kind == "m" else plain.astype(np.float64)
         values[mask] = np.nan
         if kind in "iu":
             return RawColumn("number", values, as_texts=lambda: from_objects(array.tolist(), name, as_text=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from trueup.errors import ArgumentError, FileError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def open_binary(path: Path) -> IO[bytes]:
     """Open a file for reading bytes, decompressed by Python if its name ends in .gz or .bz2."""
     if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rb")
+        return cast("IO[bytes]", gzip.open(path, "rb"))
     return bz2.open(path, "rb") if path.suffix.lower() == ".bz2" else path.open("rb")
 
 

@@ -383,7 +383,7 @@ def _read_features(
     keep: IntArray | None,
     unread: dict[str, str] | None = None,
 ) -> tuple[list[Feature], dict[str, AnyArray], dict[str, str], list[WarningRecord]]:
-    """Return features, their columns (rows ``keep``, levels of ``schema`` if given), columns left out with reasons, warnings.
+    """Return features, their columns (rows ``keep``, levels of ``schema`` if given), columns left out and why, warnings.
 
     Columns that cannot be read are collected in ``unread``, with the reason, or raise if it is None.
     """

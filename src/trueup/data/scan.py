@@ -99,8 +99,8 @@ def scan(
     format : {"parquet", "csv", "json"}, optional
         By default by the names of the files.
     encoding : str, optional
-        Of CSV and JSON, such as "latin-1" or "utf-16"; UTF-8 by default. Files in another encoding are copied as UTF-8 to the
-        spill directory, and the copies are deleted at the end.
+        Of CSV and JSON, such as "latin-1" or "utf-16"; UTF-8 by default. Files in another encoding are copied as UTF-8 to
+        the spill directory, and the copies are deleted at the end.
 
     Examples
     --------
@@ -184,7 +184,7 @@ class InputFiles:
 
 
 class Files(NamedTuple):
-    """Files of one format; for CSV with one separator and the column names of each file, unless only DuckDB can read them."""
+    """Files of one format; for CSV with one separator and the column names of each file, once they are known."""
 
     paths: list[Path | RemoteFile]
     format: str
@@ -285,8 +285,8 @@ def _format_by_name(path: Path | RemoteFile) -> str:
     if found is None:
         raise FileError(
             f"cannot tell the format of {display_name(path)!r} by its name",
-            hint=f"it must end in {', '.join(FORMATS)}, CSV and JSON also in {', '.join(COMPRESSIONS)} after that; or name the "
-            "format, as {format}",
+            hint=f"it must end in {', '.join(FORMATS)}, CSV and JSON also in {', '.join(COMPRESSIONS)} after that; or name "
+            "the format, as {format}",
             settings={"format": "csv"},
         )
     return found

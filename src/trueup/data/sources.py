@@ -107,7 +107,7 @@ def sniff_suffix(path: Path, kind: str | None, encoding: str) -> str:
         )
     if kind is None and compression:
         try:
-            with {".gz": gzip.open, ".bz2": bz2.open}[compression](path, "rb") as content:
+            with gzip.open(path, "rb") if compression == ".gz" else bz2.open(path, "rb") as content:
                 start = content.read(SNIFFED_BYTES)
         except (EOFError, OSError, zlib.error) as error:
             raise damaged("standard input", error) from error

@@ -65,10 +65,14 @@ TEXTS |= {"JSON": "{} ->> '$'"}  # a cast would keep the quotes of a text
 # The statistics in a Parquet file ignore NaN, and DuckDB relies on them: isnan is false, and NaN < 1 true, for a column
 # whose statistics lie below 1. For isfinite it reads the rows.
 IS_NAN = "(NOT isfinite({0}) AND NOT isinf({0}))"
-FLOAT_TEXT = "CASE WHEN isfinite({0}) AND {0} = floor({0}) AND abs({0}) < 9007199254740992 THEN CAST(CAST({0} AS BIGINT) AS VARCHAR) "
+FLOAT_TEXT = "CASE WHEN isfinite({0}) AND {0} = floor({0}) AND abs({0}) < 9007199254740992 "
+FLOAT_TEXT += "THEN CAST(CAST({0} AS BIGINT) AS VARCHAR) "
 FLOAT_TEXT += f"WHEN NOT {IS_NAN} THEN CAST({{0}} AS VARCHAR) END"  # as columns.format_number writes numbers
 AS_TEXT = dict.fromkeys(("FLOAT", "DOUBLE"), FLOAT_TEXT)
-AS_TEXT |= {kind: FLOAT_TEXT.format(VALUES[kind]) for kind in ("TIME", "TIME_NS", "TIME WITH TIME ZONE", "INTERVAL")}
+AS_TEXT |= {
+    kind: FLOAT_TEXT.format(VALUES[kind].replace("{}", "{0}"))
+    for kind in ("TIME", "TIME_NS", "TIME WITH TIME ZONE", "INTERVAL")
+}
 
 # Options that DuckDB would otherwise guess from the data: it skips lines that begin with # or have too few fields, takes
 # "no" for a boolean, and 01/02/2024 for the first of the two dates that it tries.
@@ -95,7 +99,7 @@ DUCKDB_ADVICE = re.compile(  # in DuckDB's messages: advice on its options, an e
 
 
 def read_files(
-    paths: Sequence[str | Path] | str | Path | None = None,
+    paths: Any = None,
     *,
     sql: str | None = None,
     columns: Sequence[str] | None = None,
@@ -340,9 +344,7 @@ def _complete(con: Connection, files: Files) -> Files:
     if files.is_remote:
         _load_httpfs(con, files)
         with duckdb_errors(files):
-            listed = [con.execute("SELECT file FROM glob(?)", [str(path)]).fetchall() if set("*?[") & set(path) else [(path,)]
-                      for path in files.paths]  # fmt: skip
-        paths: list[Path | RemoteFile] = [RemoteFile(name) for group in listed for (name,) in group]
+            paths: list[Path | RemoteFile] = [RemoteFile(name) for path in files.paths for name in _expand(con, str(path))]
         if not paths:
             raise FileError(f"no file matches {files}", hint="check the pattern, and the credentials of DuckDB")
         files = files._replace(paths=paths)
@@ -360,6 +362,13 @@ def _complete(con: Connection, files: Files) -> Files:
             first = con.execute(f"SELECT line FROM {call} LIMIT 1").fetchall()
         headers.append(parse_header(path, [text or "" for (text,) in first]))
     return files._replace(separator=headers[0][0], headers=tuple(names for _, names in headers))
+
+
+def _expand(con: Connection, url: str) -> list[str]:
+    """Return the files of a URL, which may be a pattern."""
+    if not set("*[") & set(url):
+        return [url]
+    return [name for (name,) in con.execute("SELECT file FROM glob(?)", [url]).fetchall()]
 
 
 def _load_httpfs(con: Connection, files: Files) -> None:
