@@ -10,6 +10,7 @@ import sys
 
 import polars as pl
 import pytest
+
 from commands import call
 
 ROLES = ["--outcome", "y", "--prediction", "p"]

@@ -7,6 +7,7 @@ import datetime as dt
 import gzip
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import duckdb
 import numpy as np
@@ -103,7 +104,7 @@ def test_directories_that_disagree_are_rejected(tmp_path):
     for folder in ("year=2025", "month=1"):
         (tmp_path / "mixed" / folder).mkdir(parents=True)
         pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "mixed" / folder / "f.parquet")
-    with pytest.raises(FileError, match="stand for different columns: month in .*, year in"):
+    with pytest.raises(FileError, match=r"stand for different columns: month in .*, year in"):
         read_files(tmp_path / "mixed")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileError, match="has no files"):
@@ -111,7 +112,7 @@ def test_directories_that_disagree_are_rejected(tmp_path):
     above = tmp_path / "a=5" / "year=2025"
     above.mkdir(parents=True)
     pl.DataFrame({"a": [1]}).write_parquet(above / "f.parquet")
-    with pytest.raises(FileError, match="column 'a' of .* has the name of a directory above them"):
+    with pytest.raises(FileError, match=r"column 'a' of .* has the name of a directory above them"):
         read_files(tmp_path / "a=5")
 
 
@@ -223,7 +224,7 @@ def test_names_that_differ_in_case_are_rejected_only_if_they_are_used(ending, tm
     else:
         path.write_text("a,A,b\n1,2,3\n" if ending == "csv" else '{"a": 1, "A": 2, "b": 3}\n')
     assert lists(read_files(path, columns=["b"])) == {"b": [3]}
-    with pytest.raises(ColumnError, match="column 'a' appears more than once in .*: names differ only in case"):
+    with pytest.raises(ColumnError, match=r"column 'a' appears more than once in .*: names differ only in case"):
         read_files(path, columns=["a"])
     make = lambda columns: {"new": columns["b"] * 2.0}  # noqa: E731
     target, roles = tmp_path / "out.parquet", {"feature": ["b"]}
@@ -250,11 +251,11 @@ def test_outcomes_that_are_all_missing_are_named(tmp_path):
 
 
 def test_a_query_that_needs_too_much_memory_says_so():
-    with pytest.raises(
-        FileError, match=r"not enough memory to run the query.*\nhint: name fewer columns, .*memory=\"2GB\""
+    with (
+        pytest.raises(FileError, match=r"not enough memory to run the query.*\nhint: name fewer columns, .*memory=\"2GB\""),
+        sql.duckdb_errors(None),
     ):
-        with sql.duckdb_errors(None):
-            raise duckdb.OutOfMemoryException("Out of Memory Error: failed to allocate")
+        raise duckdb.OutOfMemoryException("Out of Memory Error: failed to allocate")
 
 
 # Remote files
@@ -267,8 +268,8 @@ def bucket(monkeypatch):
 
     class Bucket(memory):
         protocol = "s3"
-        store: dict = {}
-        pseudo_dirs: list = [""]
+        store: ClassVar[dict] = {}
+        pseudo_dirs: ClassVar[list] = [""]
 
         @classmethod
         def _strip_protocol(cls, path):
