@@ -266,15 +266,14 @@ def input_files(arguments: argparse.Namespace, paths: Sequence[str] | None) -> F
 
 def _open_files(arguments: argparse.Namespace, paths: list[str], opened: dict[Any, Any]) -> Files:
     kind, encoding = getattr(arguments, "format", None), getattr(arguments, "encoding", None)
-    named: list[str | Path] = [path for path in paths if path not in STANDARD_INPUT]
-    if len(named) < len(paths):
-        if len(paths) > len(named) + 1 or any(set(STANDARD_INPUT) & set(other) for other in opened):
+    named: list[str | Path] = list(paths)
+    if piped := [index for index, path in enumerate(paths) if path in STANDARD_INPUT]:
+        if len(piped) > 1 or any(set(STANDARD_INPUT) & set(other) for other in opened):
             raise ArgumentError("standard input is named twice", hint="it can be read once: name a file")
         if sys.stdin is None or sys.stdin.isatty():
-            raise FileError(
-                "standard input is a terminal", hint="pipe rows into the command, as in: trueup audit - < rows.csv"
-            )
-        named.append(spool(sys.stdin.buffer, _copies(arguments), kind, check_encoding(encoding)))
+            hint = "pipe rows into the command, as in: trueup audit - < rows.csv"
+            raise FileError("standard input is a terminal", hint=hint)
+        named[piped[0]] = spool(sys.stdin.buffer, _copies(arguments), kind, check_encoding(encoding))
     shown = "standard input" if len(paths) == 1 and paths[0] in STANDARD_INPUT else ""
     is_parquet = shown != "" and str(named[0]).endswith(".parquet")
     files = find_files(InputFiles(named, "parquet" if is_parquet else kind, None if is_parquet else encoding, shown))
