@@ -35,6 +35,7 @@ __all__ = [
     "TrainingRowsWarning",
     "TrueupError",
     "TrueupWarning",
+    "UnreadColumnWarning",
     "UnseenWarning",
     "WarningRecord",
 ]
@@ -164,7 +165,11 @@ class ShiftWarning(TrueupWarning):
 
 
 class IdentifierWarning(TrueupWarning):
-    """A column with nearly as many levels as rows was left out."""
+    """A column looks like an identifier: it has nearly as many levels as rows, and was left out, or large integers."""
+
+
+class UnreadColumnWarning(TrueupWarning):
+    """Columns without a role were left out, because trueup does not read their types."""
 
 
 class ClusterWarning(TrueupWarning):

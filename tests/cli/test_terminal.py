@@ -304,7 +304,7 @@ console.INTERRUPT_GRACE_S = 0.2
 def work(*_, **__):
     print("ready", flush=True)
     {}
-io.column_names = work
+io.input_files = work
 sys.exit(main(["audit", "x.csv", "--outcome", "y", "--prediction", "p"]))
 """
 

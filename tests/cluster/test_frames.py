@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 import remote
+import trueup as tu
 from trueup.cluster.partitions import as_cluster_frame, open_partitions
 from trueup.data.columns import engine_of
 from trueup.data.frame import read
-from trueup.errors import ColumnError, DataError, LostWorkerError, TrueupError
+from trueup.errors import ColumnError, DataError, IdentifierWarning, LostWorkerError, TrueupError, UnreadColumnWarning
 
 ROLES = {"outcome": "y", "prediction": "p", "weight": "w", "unlabelled": "drop", "categorical": ["rank"]}
 ROWS = 400
@@ -186,12 +187,34 @@ def test_a_frame_that_spark_knows_to_be_empty_has_no_rows(spark):
 def test_unsupported_types_are_rejected_before_anything_runs(spark):
     frame = spark.sql("SELECT 0.5D AS p, 1 AS y, array(1, 2) AS several")
     with (
-        pytest.raises(ColumnError, match="column 'several' has a type trueup does not read: array<int>"),
-        open_partitions(frame, outcome="y", prediction="p"),
+        pytest.raises(ColumnError, match="column 'several' has a type that trueup does not read: array<int>"),
+        open_partitions(frame, outcome="y", prediction="p", features=["several"]),
     ):
         pass
     with open_partitions(frame, outcome="y", prediction="p", features=[]) as partitions:
         assert partitions.schema.features == ()
+
+
+def test_unsupported_types_without_a_role_are_left_out_with_the_reason(spark):
+    frame = spark.sql("SELECT 0.5D AS p, 1 AS y, array(1, 2) AS several, INTERVAL '90' SECOND AS wait")
+    with (
+        pytest.warns(UnreadColumnWarning, match="'several', it has a type that trueup does not read: array<int>"),
+        open_partitions(frame, outcome="y", prediction="p") as partitions,
+    ):
+        assert partitions.sample("wait")[0].tolist() == [90.0]
+    assert partitions.left_out == {"several": "it has a type that trueup does not read: array<int>"}
+
+
+def test_large_integers_are_categories_of_all_partitions(spark, client):
+    import dask.dataframe as dd
+
+    rows = pd.DataFrame({"y": [0, 1] * 60, "p": 0.5, "code": [7] * 60 + [2**53, 2**53 + 1] * 30})
+    decimals = spark.createDataFrame(rows).selectExpr("y", "p", "cast(code as decimal(20, 0)) as code")
+    for frame in (spark.createDataFrame(rows).repartition(2), decimals, dd.from_pandas(rows, npartitions=2)):
+        with pytest.warns(IdentifierWarning, match="beyond 2"):
+            audit = tu.audit(frame, outcome="y", prediction="p", by=["code"], min_rows=10)
+        counts = {"code=7": 60, "code=9007199254740992": 30, "code=9007199254740993": 30}
+        assert {name: audit[name].n for name in counts} == counts
 
 
 def test_dask_reads_pandas_categories_and_strings_of_every_partition(client):

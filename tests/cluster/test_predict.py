@@ -122,7 +122,7 @@ def test_existing_names_and_unsupported_types_are_rejected(spark, fix, live):
         fix.predict(frame.withColumnRenamed("note.s", "P_Trueup"))
     from pyspark.sql import functions
 
-    with pytest.raises(ColumnError, match="column 'age' has a type trueup does not read: array<double>"):
+    with pytest.raises(ColumnError, match="column 'age' has a type that trueup does not read: array<double>"):
         fix.predict(frame.withColumn("age", functions.array("age")))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import shlex
 import sys
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.words = list(sys.argv[1:] if argv is None else argv)  # as typed
         require_installed("the command line", *PACKAGES)
         check_arguments(arguments)
-        with console.exit_after_interrupt(), warnings.catch_warnings():
+        with contextlib.ExitStack() as arguments.cleanup, console.exit_after_interrupt(), warnings.catch_warnings():
             warnings.simplefilter("always", TrueupWarning)
             _print_warnings()
             return int(importlib.import_module(f"trueup.cli.{arguments.verb}").run(arguments))

@@ -19,7 +19,7 @@ from trueup.cli import console, io
 from trueup.cli.next_steps import after_audit, cluster_words, fit_words, option_words
 from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
 from trueup.data.columns import open_mapping
-from trueup.data.scan import find_files
+from trueup.data.scan import REMOTE, RemoteFile
 from trueup.data.table import HELD_OUT_SUFFIX
 from trueup.data.values import are_hard, as_numbers
 from trueup.errors import ArgumentError, FileError, LeakageWarning, TrainingRowsWarning
@@ -350,7 +350,7 @@ def find_exports(arguments: argparse.Namespace) -> list[Export]:
         raise ArgumentError("--report cannot be standard output", hint="name a file, such as --report report.html")
     if exports:
         sources = [*io.source_files(arguments), *filter(None, (arguments.fix, arguments.profile))]
-        sources += find_files(arguments.reference).paths if arguments.reference else []
+        sources += io.local_files(arguments, arguments.reference)
         io.check_outputs([(export.path, EXAMPLES[export.kind]) for export in exports], sources)
     return exports
 
@@ -392,12 +392,14 @@ def _write(export: Export, audits: ScoreAudits, arguments: argparse.Namespace) -
 
 def find_source(arguments: argparse.Namespace, progress: console.ProgressDisplay, fit: Sequence[str] = ()) -> Source:
     """Return name, size and digest of each input file, and the command; ``fit`` has the words of a suggested command."""
-    paths = find_files(arguments.files).paths if arguments.files else []
+    paths = io.local_files(arguments, arguments.files)
+    remote = io.remote_files(arguments)
     sizes = [path.stat().st_size for path in paths]
     files = []
     for index, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         digest = NO_DIGEST if size > MAX_DIGEST_BYTES else _digest(path, progress, sum(sizes[:index]), sum(sizes))
         files.append((path.name, size, digest))
+    files += [(path.shown, 0, "not computed: a remote file") for path in remote]
     return Source(tuple(files), shareable_command(arguments.words), shareable_command(fit) if fit else "")
 
 
@@ -421,6 +423,7 @@ def shareable_command(words: Sequence[str]) -> str:
     for previous, word in zip(["", *words], words, strict=False):
         option = "--sql=" if word.startswith("--sql=") else ""
         is_query = previous == "--sql" or option
+        word = RemoteFile(word).shown if REMOTE.match(word) and CREDENTIALS.search(word) else word
         shown.append(f"{option}{OMITTED_QUERY}" if is_query and CREDENTIALS.search(word) else word)
     return " ".join(["trueup", *map(_quote_below_home, shown)])
 

@@ -29,7 +29,6 @@ from trueup.cli.output import TextTable, show_page
 from trueup.cli.parser import is_model
 from trueup.data.chunks import format_to_write
 from trueup.data.frame import read
-from trueup.data.scan import find_files
 from trueup.data.sql import column_names
 from trueup.data.table import Table
 from trueup.decisions.evaluate import ACT, RuleEvaluation, SegmentCosts, dominated_actions, threshold_of
@@ -114,9 +113,9 @@ def _check_row_costs(arguments: argparse.Namespace) -> None:
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Raise before the work if an output cannot be written; warn if a file is both labelled and to be decided on."""
     by_model = is_model(arguments.labelled)
-    labelled = find_files(arguments.labelled).paths if arguments.labelled and not by_model else []
+    labelled = [] if by_model else io.local_files(arguments, arguments.labelled)
     labelled += [Path(path) for path in arguments.labelled if by_model] if arguments.labelled else []
-    for path in find_files(arguments.files).paths if arguments.files else []:
+    for path in io.local_files(arguments, arguments.files):
         if any(path.samefile(other) for other in labelled):
             warnings.warn(
                 f"{path} is both labelled and to be decided on: the cost of its rows is known, and the interval is for "
@@ -157,7 +156,7 @@ def _check_rows_output(path: str, arguments: argparse.Namespace) -> None:
     name, *more = arguments.name or [ACTION_COLUMN]
     if not name.strip() or more:
         raise ArgumentError("--as needs one name", hint="write it as --as todo")
-    if name.lower() in {known.lower() for known in column_names(arguments.files or None, arguments.sql)}:
+    if name.lower() in {known.lower() for known in column_names(io.input_files(arguments, arguments.files), arguments.sql)}:
         raise ColumnError(f"column {name!r} exists already", hint="name the new column with --as")
 
 

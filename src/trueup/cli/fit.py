@@ -26,7 +26,6 @@ from trueup.cli.parser import MATRIX, METHODS, PRIOR, is_model
 from trueup.cli.predict import model_columns, text_columns
 from trueup.data.chunks import format_to_write
 from trueup.data.frame import read
-from trueup.data.scan import find_files
 from trueup.data.table import HELD_OUT_SUFFIX
 from trueup.data.values import to_probabilities
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
@@ -106,8 +105,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
     if arguments.validation is not None:
         message = f"--validation is not for {arguments.method}, which does not use validation rows"
         check_supports(arguments.method, "stopping", message)
-        training = find_files(arguments.files).paths if arguments.files else []
-        for path in find_files(arguments.validation).paths:
+        training = io.local_files(arguments, arguments.files)
+        for path in io.local_files(arguments, arguments.validation):
             if any(path.samefile(other) for other in training):
                 raise ArgumentError(
                     f"--validation {path} is also a file to fit on",

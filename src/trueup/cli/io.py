@@ -8,6 +8,8 @@ import glob
 import json
 import os
 import re
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +20,16 @@ from trueup.cli.parser import PRIOR
 from trueup.data.bins import DEFAULT_BINS
 from trueup.data.chunks import add_columns, format_to_write
 from trueup.data.columns import ColumnSource, RawColumn, open_mapping
+from trueup.data.encodings import check_encoding
 from trueup.data.frame import read
+from trueup.data.identifiers import unread_reason, warn_of_unread
 from trueup.data.sampling import reject_sampling
-from trueup.data.scan import FORMATS, Scan, find_files, scan
-from trueup.data.sql import column_names, quote, read_files
+from trueup.data.scan import FORMATS, Files, InputFiles, RemoteFile, Scan, find_files, scan, without_compression
+from trueup.data.sources import copy_for_duckdb, spool
+from trueup.data.spill import temporary_directory
+from trueup.data.sql import describe_columns, quote, read_files
 from trueup.data.table import HELD_OUT_SUFFIX
-from trueup.errors import ArgumentError, DataError
+from trueup.errors import ArgumentError, DataError, FileError
 from trueup.storage import cannot_write, check_writable, replacing, write_text
 
 if TYPE_CHECKING:
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 STANDARD_OUTPUT = "-"
+STANDARD_INPUT = ("-", "/dev/stdin")
 QUOTED = re.compile(r"'([^'\0]+)'|\"([^\"\0]+)\"")
 MAX_LISTED_VALUES = 6
 
@@ -47,9 +54,10 @@ class InputRows:
 
     def __init__(self, arguments: argparse.Namespace, paths: Sequence[str] | None = None) -> None:
         self._arguments = arguments
-        self._paths: Sequence[str] | None = (arguments.files or None) if paths is None else paths
+        self._paths = input_files(arguments, arguments.files if paths is None else paths)
         self._sql: str | None = arguments.sql if paths is None else None
-        self.columns = column_names(self._paths, self._sql)
+        self._errors = describe_columns(self._paths, self._sql)
+        self.columns = list(self._errors)
         self._source = ColumnSource(tuple(self.columns), 0, lambda _: RawColumn("text"))
 
     def find(self, name: str, role: str) -> str:
@@ -154,10 +162,13 @@ class InputRows:
         segments = _columns_without_role(self.columns, taken) if roles["by"] is None else roles["by"]
         roles["categorical"] = [name for name in roles["categorical"] if name in segments]
         if exposure or getattr(arguments, "against", None):  # other predictions and weights form no segments
-            roles["by"] = segments
+            unread = {name: unread_reason(name, error) for name in segments if (error := self._errors[name]) is not None}
+            warn_of_unread(unread if roles["by"] is None else {}, stacklevel=2)
+            roles["by"] = [name for name in segments if roles["by"] is not None or name not in unread]
         sql = self._sql if arguments.positive is None else _positive_query(arguments, roles["outcome"])
         budget = {"memory": arguments.memory, "spill": arguments.spill, "threads": arguments.threads}
-        return scan(self._paths, sql=sql, **budget), roles
+        paths: Any = self._paths
+        return scan(paths, sql=sql, **budget), roles
 
 
 def _columns_without_role(names: Iterable[str], taken: Sequence[str | None]) -> list[str]:
@@ -239,11 +250,63 @@ def no_positive_rows(positive: str, outcome: str) -> DataError:
 # Files to write
 
 
+def input_files(arguments: argparse.Namespace, paths: Sequence[str] | None) -> Files | None:
+    """Return the files that an option names, found and copied once; None if it names none.
+
+    Standard input, and files that DuckDB cannot read, are copied to the spill directory until the command ends.
+    """
+    if not paths:
+        return None
+    opened = vars(arguments).setdefault("opened", {})
+    if tuple(paths) not in opened:
+        opened[tuple(paths)] = _open_files(arguments, list(paths), opened)
+    files: Files = opened[tuple(paths)]
+    return files
+
+
+def _open_files(arguments: argparse.Namespace, paths: list[str], opened: dict[Any, Any]) -> Files:
+    kind, encoding = getattr(arguments, "format", None), getattr(arguments, "encoding", None)
+    named: list[str | Path] = list(paths)
+    if piped := [index for index, path in enumerate(paths) if path in STANDARD_INPUT]:
+        if len(piped) > 1 or any(set(STANDARD_INPUT) & set(other) for other in opened):
+            raise ArgumentError("standard input is named twice", hint="it can be read once: name a file")
+        if sys.stdin is None or sys.stdin.isatty():
+            hint = "pipe rows into the command, as in: trueup audit - < rows.csv"
+            raise FileError("standard input is a terminal", hint=hint)
+        named[piped[0]] = spool(sys.stdin.buffer, _copies(arguments), kind, check_encoding(encoding))
+    shown = "standard input" if len(paths) == 1 and paths[0] in STANDARD_INPUT else ""
+    is_parquet = shown != "" and str(named[0]).endswith(".parquet")
+    files = find_files(InputFiles(named, "parquet" if is_parquet else kind, None if is_parquet else encoding, shown))
+    return copy_for_duckdb(files, _copies(arguments)) if files.needs_copy and not files.is_remote else files
+
+
+def _copies(arguments: argparse.Namespace) -> Path:
+    """Return the directory of copies, which is deleted when the command ends."""
+    if "copies" not in arguments:
+        spill = getattr(arguments, "spill", None)
+        cleanup: contextlib.ExitStack = vars(arguments).setdefault("cleanup", contextlib.ExitStack())
+        arguments.copies = Path(cleanup.enter_context(temporary_directory(None if spill is None else Path(spill))))
+    copies: Path = arguments.copies
+    return copies
+
+
+def local_files(arguments: argparse.Namespace, paths: Sequence[str] | None) -> list[Path]:
+    """Return the files on disk that an option names, not their copies."""
+    files = input_files(arguments, paths)
+    return [] if files is None else [path for path in (files.originals or files.paths) if isinstance(path, Path)]
+
+
+def remote_files(arguments: argparse.Namespace) -> list[RemoteFile]:
+    """Return the URLs that a command reads."""
+    files = input_files(arguments, arguments.files)
+    return [] if files is None else [path for path in files.paths if isinstance(path, RemoteFile)]
+
+
 def source_files(arguments: argparse.Namespace) -> list[Path]:
     """Return the files that a command reads: those it names and those that its query names in quotes."""
-    paths = list(find_files(arguments.files).paths) if arguments.files else []
+    paths = local_files(arguments, arguments.files)
     quoted = [os.path.expanduser(single or double) for single, double in QUOTED.findall(arguments.sql or "")]  # noqa: PTH111
-    patterns = [name for name in quoted if name.lower().removesuffix(".gz").endswith(tuple(FORMATS))]  # '*' may be a text
+    patterns = [name for name in quoted if without_compression(name.lower()).endswith(tuple(FORMATS))]  # '*' may be a text
     matches = [match for name in patterns for match in glob.glob(name, recursive=True)]  # noqa: PTH207
     return [*paths, *(Path(name) for name in (*filter(os.path.lexists, quoted), *matches))]
 
@@ -279,9 +342,26 @@ def replacing_file(path: str, *, example: str) -> Iterator[Path]:
 
 def write_rows(arguments: argparse.Namespace, path: str, make: MakeColumns, *, example: str, **settings: Any) -> int:
     """Write the rows of a command, with columns by ``make``, to a file that replaces ``path``; return the row count."""
-    settings |= {"sql": arguments.sql, "threads": arguments.threads, "written": format_to_write(path)}
+    settings |= {"sql": arguments.sql, "threads": arguments.threads, "written": row_format(arguments, path)}
+    files = input_files(arguments, arguments.files)
+    if path == STANDARD_OUTPUT:
+        temporary = _copies(arguments) / "standard-output"
+        rows = add_columns(files, temporary, make, **settings)
+        with temporary.open(encoding="utf-8", newline="") as written:
+            console.emit(lambda stream: shutil.copyfileobj(written, stream), data=True)
+        return rows
     with replacing_file(path, example=example) as temporary:
-        return add_columns(arguments.files or None, temporary, make, **settings)
+        return add_columns(files, temporary, make, **settings)
+
+
+def row_format(arguments: argparse.Namespace, path: str) -> str:
+    """Return the options of DuckDB's COPY for rows written to ``path``, or to standard output; raise if there are none."""
+    kind = getattr(arguments, "output_format", None)
+    if path == STANDARD_OUTPUT:
+        return format_to_write({"csv": "rows.csv", "json": "rows.jsonl"}[kind or "csv"])
+    if kind is not None:
+        raise ArgumentError("--output-format is for -o -; files are written as their extension says", hint="leave it out")
+    return format_to_write(path)
 
 
 def write_json(path: str, data: dict[str, Any]) -> None:

@@ -50,10 +50,22 @@ def option(text: str, metavar: str | None = None, **settings: Any) -> dict[str, 
 # One name has one meaning, type and help text for all verbs. A verb adds its defaults after a semicolon.
 OPTIONS: Mapping[str, dict[str, Any]] = {
     # rows
-    "FILE": option("Parquet, CSV or JSON; a pattern like 'day-*.csv'", dest="files", nargs="*"),
+    "FILE": option(
+        "Parquet, CSV or JSON: a file, a pattern like 'day-*.csv', a directory, a URL such as s3://bucket/day.parquet, or "
+        "- for standard input",
+        dest="files", nargs="*",
+    ),
     "MODEL": option("a model saved by trueup fit", dest="model", nargs="?"),
     "MODELS": option("models to compile for (default: everything)", dest="models", nargs="*"),
     "SHELL": option(f"{', '.join(SHELLS[:-1])} or {SHELLS[-1]}", dest="shell", choices=SHELLS),
+    "--format": option(
+        "the format of the files (default: by their names; of standard input: by its content)",
+        "FORMAT", choices=("parquet", "csv", "json"),
+    ),
+    "--encoding": option("the encoding of CSV and JSON, such as latin-1 or utf-16 (default utf-8)", "NAME"),
+    "--output-format": option(
+        "of -o -: csv (default), or json, with one record per line", "FORMAT", choices=("csv", "json")
+    ),
     "--sql": option("a DuckDB query; it reads the FILEs as the table data", "QUERY"),
     "--memory": option("memory budget, such as 2GB; files are then read in chunks", "SIZE"),
     "--spill": option("spill directory of --memory (default: the temporary directory)", "DIR"),
@@ -296,7 +308,7 @@ exit codes: 0 success; 1 --fail-if found what it names; 2 invalid input or usage
   130 interrupted.
 """,
         {
-            "rows": (FILES, "--sql", "--memory", "--spill"),
+            "rows": (FILES, "--format", "--encoding", "--sql", "--memory", "--spill"),
             "columns": (
                 OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--sampling", "--cluster", "--task", "--family",
                 "--variance-power", "--unlabelled", "--against", "--fix", "--reference", "--exposure",
@@ -343,7 +355,8 @@ examples:
 """,
         {
             "rows": (
-                FILES, "--sql", "--validation", Use("--labelled", "from before the prevalence changed (prior)"),
+                FILES, "--format", "--encoding", "--sql", "--validation",
+                Use("--labelled", "from before the prevalence changed (prior)"),
                 Use("--memory", "mcgrad only; the held-out rows differ, otherwise the model is the same"), "--spill",
                 "--resume",
             ),
@@ -381,12 +394,14 @@ examples:
   trueup predict model.trueup new.parquet -o scored.parquet
   trueup predict model.trueup 'day-*.csv' -o scored.csv --as p_fixed
   trueup predict model.trueup new.jsonl -o scored.csv.gz --only
+  curl -s https://example.org/new.csv | trueup predict model.trueup - -o - | head
   trueup predict model.trueup --sql "FROM 'new.parquet' WHERE day >= '2024-01-01'" -o scored.parquet
 """,
         {
-            "rows": (MODEL, FILES, "--sql", "--memory", "--spill"),
+            "rows": (MODEL, FILES, "--format", "--encoding", "--sql", "--memory", "--spill"),
             "output": (
-                Use("--output", "Parquet, CSV or JSON by its extension: scored.parquet", needed=True),
+                Use("--output", "Parquet, CSV or JSON by its extension: scored.parquet; - is standard output", needed=True),
+                "--output-format",
                 Use("--as", "by default that of the score with the suffix _trueup; for classes one name each"),
                 "--only", "--threads", "--on-error", *COMMON,
             ),
@@ -460,7 +475,8 @@ costs: per row, in any unit; negative costs are gains. --cost-fn is the cost of 
 """,
         {
             "rows": (
-                FILES, "--sql", Use("--prediction", "the probability of the outcome 1", needed=True),
+                FILES, "--format", "--encoding", "--sql",
+                Use("--prediction", "the probability of the outcome 1", needed=True),
                 Use("--weight", "also of labelled rows"),
             ),
             "costs": (

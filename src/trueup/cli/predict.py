@@ -13,7 +13,7 @@ import numpy as np
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_predict
 from trueup.cli.output import model_notes
-from trueup.data.chunks import ChunkSettings, format_to_write
+from trueup.data.chunks import ChunkSettings
 from trueup.data.frame import read_like
 from trueup.data.scan import parse_memory
 from trueup.data.table import Schema, sort_levels
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         files = [arguments.model, *(file for file in arguments.files if file != models[0])]
         command = shlex.join(["trueup", "predict", models[0], *files, "-o", arguments.output])
         raise ArgumentError(f"{models[0]} is named among the rows; the model comes first", hint=f"write {command}")
-    format_to_write(arguments.output)  # raises if it cannot
+    io.row_format(arguments, arguments.output)  # raises if there is none
     io.check_outputs([(arguments.output, EXAMPLE)], [arguments.model, *io.source_files(arguments)])
     unseen = _UnseenLevels()
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
@@ -78,13 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
         rows = io.write_rows(
             arguments, arguments.output, make, example=EXAMPLE, roles=model_columns(model),
             text=text_columns(model.schema), only=arguments.only,
-            chunks=ChunkSettings(CHUNK_ROWS, memory, spill, levels, unseen.add, show_progress),
+            chunks=ChunkSettings(CHUNK_ROWS, memory, spill, levels, unseen.add, show_progress, lenient),
         )  # fmt: skip
     if invalid:
         console.complain(f"note: {invalid:,} of {rows:,} rows have no valid score: their corrected score is missing")
     for note in unseen.notes():
         console.complain(f"note: {note}")
-    if not arguments.quiet:
+    if arguments.output == io.STANDARD_OUTPUT and not arguments.quiet:
+        console.complain(f"wrote {rows:,} rows with {', '.join(names)} to standard output")
+    elif not arguments.quiet:
         size = io.file_size(arguments.output)
         console.say(f"wrote {arguments.output}: {rows:,} rows with {', '.join(names)} ({size})")
         for line in after_predict(arguments, model, names):

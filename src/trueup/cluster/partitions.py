@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from trueup._optional import require
-from trueup.data.columns import check_kind, engine_of, open_source
+from trueup.data.columns import check_kind, engine_of, open_source, unread_type
 from trueup.data.frame import read_labelled, read_like
+from trueup.data.identifiers import unread_reason, warn_of_integers, warn_of_large_integers, warn_of_unread
 from trueup.data.profile import Roles, TableProfile, assign_roles
 from trueup.data.scan import row_memory
 from trueup.data.spill import temporary_directory
@@ -53,6 +54,11 @@ class ClusterFrame(ABC):
     """
 
     names: tuple[str, ...]  # of the columns
+
+    def unread_types(self, names: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
+        """Return the types of those columns that trueup does not read, as far as they are known before rows are read."""
+        return {}
+
     has_workers: bool = True  # which keep shuffled records; without, partitions are read in this process
 
     @abstractmethod
@@ -143,12 +149,27 @@ def open_cluster_frame(
 ) -> Iterator[FramePartitions]:
     """Yield the partitions of a cluster frame, after one pass over its columns that determines the schema."""
     assigned = assign_roles(frame.names, **roles)
+    types = frame.unread_types(assigned.features) if assigned.default_features else {}
+    unread = {name: unread_reason(name, unread_type(name, declared)) for name, declared in types.items()}
+    warn_of_unread(unread, stacklevel=4)
+    assigned = replace(assigned, features=tuple(name for name in assigned.features if name not in unread))
     profile = frame.map_reduce(partial(TableProfile.of, roles=assigned), plus, assigned.columns, ordered=False)
+    large = profile.large_integers()
+    if large:  # their levels are those of all partitions, also of those that have only small integers
+        assigned = replace(assigned, categorical=assigned.categorical | set(large))
+        profile = frame.map_reduce(partial(TableProfile.of, roles=assigned), plus, assigned.columns, ordered=False)
     schema, left_out = profile.describe(assigned)
+    left_out = {**unread, **left_out}
+    warned = [warn_of_large_integers(name, stacklevel=4) for name in large if name not in left_out]
+    for feature in schema.features:
+        if profile.columns[feature.name].kind == "number" and feature.kind == "numeric":
+            warned += warn_of_integers(feature.name, profile.sample.columns[feature.name], stacklevel=4)
     budget = row_memory(memory)
     with temporary_directory(spill) as directory:
         reader = PartitionReader(schema, assigned)
-        yield FramePartitions(schema, assigned, left_out, profile.rows, budget, Path(directory), frame, reader, profile)
+        yield FramePartitions(
+            schema, assigned, left_out, profile.rows, budget, Path(directory), frame, reader, profile, tuple(warned)
+        )
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from trueup.cluster.partitions import (
     require_engine,
     required_columns,
 )
+from trueup.data.columns import unread_type
 from trueup.data.spill import TableSpill
 from trueup.data.values import RowPosition
 from trueup.errors import ArgumentError, ColumnError, LostWorkerError, MissingPackageError, TrueupError
@@ -57,7 +58,7 @@ UNTYPED = "null"  # the Arrow type that does not determine the kind of a column
 ARROW_TYPES = {
     "byte": "int8", "short": "int16", "integer": "int32", "long": "int64", "float": "float32", "double": "float64",
     "decimal": "float64", "boolean": "bool", "string": "string", "char": "string", "varchar": "string", "date": "date32",
-    "timestamp": "timestamp[us]", "timestamp_ntz": "timestamp[us]", "void": "null",
+    "timestamp": "timestamp[us]", "timestamp_ntz": "timestamp[us]", "void": "null", "daytimeinterval": "duration[us]",
 }  # fmt: skip
 # What Spark's errors say of a lost worker, and our message.
 LOSSES = (
@@ -80,6 +81,11 @@ class SparkFrame(ClusterFrame):
         self.frame = frame
         self.names = tuple(frame.columns)
         self._partitions: int | None = None  # known after the first pass
+
+    def unread_types(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the types of those columns that trueup does not read."""
+        types = {field.name: field.dataType for field in self.frame.schema.fields}
+        return {name: types[name].simpleString() for name in names if types[name].typeName() not in ARROW_TYPES}
 
     def map_reduce(self, work: Work[T], add: Add[T], columns: Sequence[str], *, ordered: bool = True) -> T:
         """Call ``work`` on every partition; add results of neighbours in pairs, most of them on the cluster.
@@ -193,10 +199,7 @@ def arrow_types(frame: Any, columns: Iterable[str]) -> dict[str, str]:
     for name in columns:
         kind = spark_types[name]
         if kind.typeName() not in ARROW_TYPES:
-            raise ColumnError(
-                f"column {name!r} has a type trueup does not read: {kind.simpleString()}",
-                hint="numbers, booleans, texts, categories and dates are read; convert it, or leave it out",
-            )
+            raise unread_type(name, kind.simpleString())
         types[name] = ARROW_TYPES[kind.typeName()]
     return types
 

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from trueup.data import sql as db
+from trueup.data.chunk_checks import check_roles, integer_warnings, numbers_of_texts, separate_integers, text_score
 from trueup.data.clusters import IDENTIFIER_NAME, MIN_IDENTIFIERS, IdentifierSample, warn_of_sampled_identifiers
 from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, CodedColumn, RawColumn, as_tuple, from_array
 from trueup.data.folds import text_hash_sql
-from trueup.data.frame import identifier_reason, read_labelled
+from trueup.data.frame import read_labelled
+from trueup.data.identifiers import identifier_reason, unread_reason, warn_of_unread
 from trueup.data.profile import Roles, assign_roles
-from trueup.data.scan import Files, Scan, file_format, fold_case, is_gzipped, row_memory
+from trueup.data.scan import Files, Scan, file_format, fold_case, is_compressed, row_memory, without_compression
 from trueup.data.spill import temporary_directory
 from trueup.data.table import Feature, Schema, Table, sort_levels
 from trueup.data.values import RowPosition, check_has_rows, class_names
@@ -54,7 +56,7 @@ UNKNOWN = -2  # the code of a text that is not in the vocabulary, until it is co
 UNWRITTEN = re.compile(r"""Could not write file \\?"([^"\\]+)\\?": ([^"]+)""")  # in DuckDB's messages, also within JSON
 DUCKDB_SPILL = "duckdb_temp"  # in the names of the files that DuckDB spills to
 # Numbers in CSV that are identifiers: read as a number and written again, they would not be the same.
-IDENTIFIERS = {"BIGINT": r"[+-]?0\d+", "DOUBLE": r"[+-]?(0\d+|\d{16,})"}
+IDENTIFIERS = {"BIGINT": r"[+-]?0\d+", "DOUBLE": r"[+-]?(0\d+|\d{16,})", "HUGEINT": r"[+-]?(0\d+|\d{16,})"}
 NUMBER_TYPES = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"}
 NUMBER_TYPES |= {"UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 MAX_SAMPLE_ROWS = 200_000  # of an identifier and the residuals of its rows
@@ -145,13 +147,17 @@ class ChunkReader:
 
 def _parquet_source(con: Any, rows: db.SqlRows, file: Files) -> tuple[str, int]:
     """Return the SQL of one Parquet file, with names and types of the columns of all files, and its number of rows."""
-    names, types = db.describe(con, f"FROM {db.reader_call(file)}")
+    names, types = db.describe(con, f"FROM {db.reader_call(file._replace(partitions=()))}")
+    folders = {name: db.partition_sql(value) for name, value in file.partition_values(file.paths[0]).items()}
     own = {fold_case(name): (db.quote(name, '"'), declared) for name, declared in zip(names, types, strict=True)}
     listed = [f"{ROW_NUMBER} AS place"]
     for index, (name, declared) in enumerate(zip(rows.names, rows.types, strict=True)):
-        if name in rows.columns:
+        if name in folders:
+            listed.append(f"CAST({folders[name]} AS {declared}) AS c{index}")
+        elif name in rows.columns:
             sql, own_type = own[fold_case(name)]
             listed.append(f"{sql} AS c{index}" if own_type == declared else f"CAST({sql} AS {declared}) AS c{index}")
+    file = file._replace(partitions=())
     (count,) = con.execute(f"SELECT count(*) FROM {db.reader_call(file)}").fetchall()[0]
     return f"(SELECT {', '.join(listed)} FROM {db.reader_call(file, file_row_number='true')})", int(count)
 
@@ -167,6 +173,7 @@ class ChunkSettings:
     # Called with a column, the number of rows with unknown texts, which are read as missing, and some of these texts.
     on_unknown: Callable[[str, int, list[str]], None] = lambda _name, _rows, _texts: None
     progress: Callable[[int, int], None] | None = None  # called with the rows done and all rows after every chunk
+    lenient: bool = False  # whether a score that is no number is missing, rather than an error
 
     def connect(self, threads: int | None) -> contextlib.AbstractContextManager[Any]:
         """Open a DuckDB connection; half of the memory budget is for DuckDB, the other half for a chunk of rows."""
@@ -363,9 +370,14 @@ def open_scan(
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(temporary_directory(scan.spill)))
         con = stack.enter_context(db.connect(scan.threads, memory=max(scan.memory // 3, 120 * 10**6), spill=directory))
-        rows = db.open_rows(con, scan.paths, scan.sql, as_text, role="categorical")
+        rows = db.open_rows(con, scan.input, scan.sql, as_text, role="categorical")
         roles = assign_roles(rows.names, features=features, categorical=as_text, **options)
-        rows = db.select_columns(rows, None if features is None else roles.columns, as_text)
+        known = None if features is None else roles.columns
+        rows = db.select_columns(rows, known, as_text, exact={*roles.features, str(roles.cluster)})
+        if error := next((rows.unread[name] for name in replace(roles, features=()).columns if name in rows.unread), None):
+            raise error
+        unread = {name: unread_reason(name, rows.unread[name]) for name in roles.features if name in rows.unread}
+        warn_of_unread(unread, stacklevel=6)
         roles = replace(roles, features=tuple(name for name in roles.features if name in rows.columns))
         check = roles.cluster is None and roles.task != "multiclass" and len(roles.prediction) == 1
         more = db.identifier_columns(con, rows, rows.columns) if check else {}
@@ -376,9 +388,12 @@ def open_scan(
         check_has_rows(reader.rows)
         others = {name: sql for name, sql in reader.values.items() if name in more}
         values = {name: sql for name, sql in reader.values.items() if name not in more}
-        reader = _describe(replace(reader, values=values))
+        check_roles(reader)
+        reader, large = separate_integers(replace(reader, values=values), rows)
+        reader = _describe(reader)
+        reader = replace(reader, left_out={**unread, **reader.left_out}, warnings=tuple(integer_warnings(reader, large)))
         if check and roles.outcome in reader.values and roles.prediction[0] in reader.values:
-            reader = replace(reader, warnings=tuple(_check_identifiers(reader, others)))
+            reader = replace(reader, warnings=(*reader.warnings, *_check_identifiers(reader, others)))
         yield reader
 
 
@@ -467,23 +482,24 @@ def _find_vocabularies(reader: ScanReader) -> tuple[dict[str, tuple[str, ...]], 
 def format_to_write(path: str | Path) -> str:
     """Return the options of DuckDB's COPY for a file, by its extension."""
     path = Path(path)
-    name, suffix = file_format(path), Path(path.name.lower().removesuffix(".gz")).suffix
-    if name is None:
+    name, suffix = file_format(path), Path(without_compression(path.name.lower())).suffix
+    if name is None or is_compressed(path, ".bz2"):
         raise FileError(
             f"cannot tell the format of {str(path)!r} by its name",
             hint="it must end in .parquet, .csv, .tsv, .json (one array) or .jsonl (one record per line); all but the first"
-            " also in .gz after that",
+            " also in .gz or .zst after that",
         )
     options = {
         "parquet": "FORMAT parquet",
         "csv": f"FORMAT csv, HEADER true, DELIMITER '{chr(9) if suffix == '.tsv' else ','}'",
         "json": f"FORMAT json, ARRAY {'true' if suffix == '.json' else 'false'}",
     }[name]
-    return f"{options}, COMPRESSION gzip" if is_gzipped(path) else options
+    compression = {".gz": ", COMPRESSION gzip", ".zst": ", COMPRESSION zstd"}.get(path.suffix.lower(), "")
+    return f"{options}{compression}"
 
 
 def add_columns(
-    paths: Sequence[str | Path] | str | Path | None,
+    paths: Any,
     target: Path,
     make: MakeColumns,
     *,
@@ -505,6 +521,12 @@ def add_columns(
     settings = chunks or ChunkSettings()
     with settings.connect(threads) as con, settings.space_errors():
         rows = db.open_rows(con, paths, sql, text, role="feature")
+        if rows.repeated and not only:
+            name = min(rows.repeated)
+            raise ColumnError(
+                f"column {name!r} appears more than once in {rows.files}: names differ only in case",
+                hint="rename one, or write the corrected scores alone, as {only}", settings={"only": True},
+            )  # fmt: skip
         if rows.files is None:  # run twice, a query may return other rows or another order
             with db.duckdb_errors(None):
                 con.execute(f"CREATE TEMP TABLE trueup_query AS SELECT * FROM {rows.table}")
@@ -513,15 +535,19 @@ def add_columns(
         rows = db.select_columns(rows, needed, text)
         with db.duckdb_errors(rows.files):
             db.check_columns_everywhere(con, rows)
+        scores = [name for name in roles.get("prediction", ()) if name in rows.texts]
+        if scores and not settings.lenient:
+            raise text_score(con, scores[0], rows.texts[scores[0]], rows.table)
+        rows = numbers_of_texts(con, rows, scores)
         types = dict(zip(rows.names, rows.types, strict=True))
         key = next((name for name in needed if name in rows.values and types[name].split("(")[0] in NUMBER_TYPES), None)
         new, count = [], 0
         for columns in settings.read(con, rows):
             made = make({name: columns[name] for name in needed})
             taken = set() if only else {fold_case(name) for name in rows.names}
-            if (name := next((name for name in made if fold_case(name) in taken), None)) is not None:
+            if (same := next((name for name in made if fold_case(name) in taken), None)) is not None:
                 hint = "choose another name, as {name}"
-                raise ColumnError(f"there is a column {name!r} already", hint=hint, settings={"name": ...})
+                raise ColumnError(f"there is a column {same!r} already", hint=hint, settings={"name": ...})
             count = _store(con, made, None if key is None else columns[key], count, some, chunked=bool(settings.rows))
             new = list(made)
         with db.duckdb_errors(rows.files):
@@ -566,10 +592,7 @@ def _as_written(con: Any, rows: db.SqlRows, numbers: set[str], written: str) -> 
     has_types = "parquet" in written
     if files.format == "json":
         return db.describe_files(con, files, (), convert_texts=has_types)
-    # CSV as texts: an empty field is missing, and nothing else.
-    options = {**db.CSV, "delim": db.quote(files.separator), "nullstr": "''", "all_varchar": "true", "sample_size": "1"}
-    source = db.reader_call(files, **options)
-    texts = db.SqlRows(source, *db.describe(con, f"FROM {source}"), files)
+    texts = db.csv_texts(con, files)
     if "csv" in written:
         return texts
     # Numbers that would lose digits stay texts, unless they are needed as numbers.

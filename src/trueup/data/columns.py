@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FLAG_LEVELS = ("false", "true")
 MAX_EXACT = 2.0**53  # integers up to here are exact as float64
-UNSUPPORTED_HINT = "numbers, booleans, texts, categories and dates are read; convert the column, or leave it out"
+UNSUPPORTED_HINT = "numbers, booleans, texts, categories, dates, times and durations are read; convert it, or leave it out"
 ValueKind = Literal["number", "flag", "text", "date"]
 FEATURE_KINDS: dict[ValueKind, Kind] = {"number": "numeric", "flag": "categorical", "text": "categorical", "date": "date"}
 Engine = Literal["spark", "dask", "scan"]
@@ -53,7 +53,7 @@ class RawColumn:
     kind: ValueKind
     values: FloatArray | None = None  # numbers, flags (0 and 1) and dates (days since 1970-01-01); NaN for missing
     coded: CodedColumn | None = None  # texts
-    as_texts: Callable[[], RawColumn] | None = None  # of integers: distinct ones beyond 2**53 are equal as floats
+    as_texts: Callable[[], RawColumn] | None = None  # of integers: distinct ones beyond 2**53 may be equal as floats
 
     def __len__(self) -> int:
         return len(self.codes_or_values)
@@ -66,6 +66,11 @@ class RawColumn:
         assert self.values is not None
         return self.values
 
+    @property
+    def exceeds_floats(self) -> bool:
+        """Whether these are integers, and some so large that distinct ones may be equal as floats."""
+        return self.as_texts is not None and bool(np.nanmax(np.abs(self.codes_or_values), initial=0.0) >= MAX_EXACT)
+
     def missing(self) -> BoolArray:
         """Return a mask of the missing rows."""
         mask: BoolArray = self.coded.codes < 0 if self.coded is not None else np.isnan(self.codes_or_values)
@@ -76,7 +81,8 @@ class RawColumn:
         if self.coded is not None:
             return self.coded
         values = self.codes_or_values
-        if self.as_texts is not None and np.nanmax(np.abs(values), initial=0.0) >= MAX_EXACT:
+        if self.exceeds_floats:
+            assert self.as_texts is not None
             return self.as_texts().categories()
         if self.kind == "flag":
             return CodedColumn(np.nan_to_num(values, nan=-1.0).astype(np.int32), FLAG_LEVELS)
@@ -88,6 +94,22 @@ class RawColumn:
         return encode_texts(codes, texts)
 
 
+@dataclass(frozen=True)
+class UnreadColumn:
+    """Stands for a column of a file or of a query that cannot be read."""
+
+    error: ColumnError
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
+
+
+def unread_type(name: str, declared: object) -> ColumnError:
+    """Return the error for a column of a type that is not read."""
+    return ColumnError(f"column {name!r} has a type that trueup does not read: {str(declared)[:60]}", UNSUPPORTED_HINT)
+
+
 def untyped_if_missing(raw: RawColumn) -> RawColumn:
     """Return ``raw``, or a column of NaN if all values are missing, so that other partitions may have any type."""
     return RawColumn("number", np.full(len(raw), np.nan)) if raw.missing().all() else raw
@@ -95,7 +117,7 @@ def untyped_if_missing(raw: RawColumn) -> RawColumn:
 
 def format_number(value: float) -> str:
     """Format a number as a level: integers without a decimal point."""
-    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(float(value))
+    return str(int(value)) if value.is_integer() and abs(value) < MAX_EXACT else repr(float(value))
 
 
 def _rank(values: FloatArray) -> tuple[Int32Array, list[float]]:
@@ -155,24 +177,29 @@ def _is_missing(value: object) -> bool:
 def from_objects(values: Iterable[Any], name: str, *, as_text: bool = False) -> RawColumn:
     """Read Python objects by their common type; as texts if there is none, or if ``as_text``."""
     index: dict[Any, int] = {}
+    values = list(values)
     try:
         codes = np.array([index.setdefault(value, len(index)) for value in values], np.int64)
-    except TypeError as error:
-        raise ColumnError(
-            f"column {name!r} contains values that cannot be compared for equality ({error})",
-            hint="leave it out, or convert it to text or numbers first",
-        ) from error
+    except TypeError:
+        raise unread_type(name, next(type(value).__name__ for value in values if not _is_hashable(value))) from None
     distinct = [None if _is_missing(value) else value for value in index]
     known = [value for value in distinct if value is not None]
     types = set() if as_text else {type(value) for value in known}
     if types and all(issubclass(kind, (bool, np.bool_)) for kind in types):
         return RawColumn("flag", np.array([np.nan if v is None else float(v) for v in (*distinct, None)])[codes])
+    if binary := next((kind for kind in types if issubclass(kind, (bytes, bytearray, memoryview))), None):
+        raise unread_type(name, binary.__name__)
+    if types and all(issubclass(kind, (dt.timedelta, np.timedelta64)) for kind in types):
+        return RawColumn("number", seconds_of(np.array([*distinct, None], "timedelta64[us]"))[codes])
+    if types and all(issubclass(kind, dt.time) for kind in types):
+        return RawColumn("number", np.array([np.nan if v is None else _hours_of(v) for v in (*distinct, None)])[codes])
     if types and all(issubclass(kind, (int, float, decimal.Decimal, np.number)) for kind in types):
         originals = list(index)
+        is_exact = any(not isinstance(value, (float, np.floating)) and abs(value) >= MAX_EXACT for value in known)
         return RawColumn(
             "number",
             np.array([as_float(value) for value in (*distinct, None)])[codes],
-            as_texts=lambda: from_objects([originals[code] for code in codes], name, as_text=True),
+            as_texts=(lambda: from_objects([originals[code] for code in codes], name, as_text=True)) if is_exact else None,
         )
     if types and all(issubclass(kind, (dt.date, np.datetime64)) for kind in types):
         clock = [value.replace(tzinfo=None) if isinstance(value, dt.datetime) else value for value in (*distinct, None)]
@@ -192,9 +219,19 @@ def as_float(value: Any) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
 def _as_text(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return FLAG_LEVELS[int(value)]
+    if isinstance(value, decimal.Decimal) and value == value.to_integral_value():
+        return str(int(value))
     if isinstance(value, (float, np.floating)):
         return format_number(float(value))
     return str(value)
@@ -208,6 +245,16 @@ def days_of(times: AnyArray) -> FloatArray:
     return days
 
 
+def seconds_of(durations: AnyArray) -> FloatArray:
+    """Return an array of timedelta64 in seconds, NaN for NaT."""
+    return np.asarray(durations / np.timedelta64(1, "s"), np.float64)
+
+
+def _hours_of(clock: dt.time) -> float:
+    """Return a time of day in hours since midnight."""
+    return (clock.hour * 3600 + clock.minute * 60 + clock.second + clock.microsecond / 1e6) / 3600
+
+
 def from_array(array: Any, name: str) -> RawColumn:
     """Read a NumPy array (masked entries are missing), or anything that NumPy converts to a one-dimensional array."""
     array = array if isinstance(array, np.ma.MaskedArray) else np.asarray(array)
@@ -217,16 +264,16 @@ def from_array(array: Any, name: str) -> RawColumn:
             f"column {name!r} must be one-dimensional; got shape {plain.shape}", hint="pass one array per column"
         )
     kind = plain.dtype.kind
-    if kind in "iufbM":
+    if kind in "iufbMm":
         # Always a copy: a Table never shares memory that the caller may write to.
-        values = days_of(plain) if kind == "M" else plain.astype(np.float64)
+        values = days_of(plain) if kind == "M" else seconds_of(plain) if kind == "m" else plain.astype(np.float64)
         values[mask] = np.nan
         if kind in "iu":
             return RawColumn("number", values, as_texts=lambda: from_objects(array.tolist(), name, as_text=True))
         return RawColumn({"b": "flag", "M": "date"}.get(kind, "number"), values)  # type: ignore[arg-type]
     if kind in "OU":
         return from_objects(array.tolist(), name)  # masked entries are None
-    raise ColumnError(f"column {name!r} has a type that trueup does not read: {plain.dtype}", hint=UNSUPPORTED_HINT)
+    raise unread_type(name, plain.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,6 +399,8 @@ def open_mapping(columns: Mapping[Any, Any]) -> ColumnSource:
 
     def fetch(key: Hashable) -> RawColumn:
         column = columns[key]
+        if isinstance(column, UnreadColumn):
+            raise column.error
         return RawColumn("text", coded=column) if isinstance(column, CodedColumn) else from_array(column, str(key))
 
     return ColumnSource(tuple(columns), next(iter(lengths.values()), 0), fetch)
@@ -439,12 +488,13 @@ def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
     nw = _narwhals(series)
     dtype = series.dtype
     if dtype.is_numeric() or dtype == nw.Boolean:
+        is_integer = dtype.is_integer() or (dtype == nw.Decimal and _has_no_decimals(series))
         # A cast of pyarrow would fail for integers beyond 2^53.
         is_exact = series.implementation.is_pyarrow() and dtype.is_integer()
         # Always a copy: a Table never shares memory that the caller may write to.
         values = np.array((series if is_exact else series.cast(nw.Float64)).to_numpy(), np.float64)
         kind: ValueKind = "flag" if dtype == nw.Boolean else "number"
-        return RawColumn(kind, values, as_texts=(lambda: _texts(series, name)) if dtype.is_integer() else None)
+        return RawColumn(kind, values, as_texts=(lambda: _texts(series, name)) if is_integer else None)
     if dtype in (nw.String, nw.Categorical, nw.Enum):
         return _texts(series, name)
     if dtype == nw.Date:
@@ -452,13 +502,22 @@ def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
     is_pandas = series.implementation.is_pandas_like()
     if dtype == nw.Datetime or (is_pandas and getattr(series.to_native().dtype, "tz", None) is not None):
         return RawColumn("date", days_of(series.dt.replace_time_zone(None).to_numpy()))
+    if dtype == nw.Duration:
+        return from_array(series.to_numpy(), name)
     if series.null_count() == len(series):
         return RawColumn("number", np.full(len(series), np.nan))  # no type, since it has no values
-    if dtype == nw.Object:
+    if dtype in (nw.Object, nw.Time):
         return from_objects(series.to_list(), name)
     if is_pandas and hasattr(series.to_native(), "sparse"):
         return _from_series(nw.from_native(series.to_native().sparse.to_dense(), series_only=True), name)
-    raise ColumnError(f"column {name!r} has a type that trueup does not read: {dtype}", hint=UNSUPPORTED_HINT)
+    raise unread_type(name, dtype)
+
+
+def _has_no_decimals(series: nw.Series[Any]) -> bool:
+    """Return whether the decimals of a series are integers, by their type."""
+    native = series.to_native()
+    declared = getattr(native, "dtype", None) or native.type
+    return getattr(getattr(declared, "pyarrow_dtype", declared), "scale", 0) == 0
 
 
 def _texts(series: nw.Series[Any], name: str) -> RawColumn:

@@ -28,6 +28,13 @@ from trueup.data.columns import (
     read_known_feature,
     untyped_if_missing,
 )
+from trueup.data.identifiers import (
+    identifier_reason,
+    unread_reason,
+    warn_of_integers,
+    warn_of_large_integers,
+    warn_of_unread,
+)
 from trueup.data.leakage import warn_of_leakage
 from trueup.data.sampling import weight_by_sampling
 from trueup.data.table import HELD_OUT_SUFFIX, MAX_UNUSED, Feature, Schema, Table
@@ -64,25 +71,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
-MIN_IDENTIFIER_LEVELS = 20  # a column with at most so many levels is never treated as an identifier
-IDENTIFIER_SHARE = 0.9  # levels per row
 MAX_CLASSES = 50  # an outcome with more distinct values cannot be restated by a category
 Unlabelled = Literal["error", "drop"]
 NO_PREDICTION = object()
 """Passed as the prediction if there is none: the outcome is predicted from the features alone."""
-
-
-def identifier_reason(name: str, levels: int, known: int) -> str | None:
-    """Warn and return the reason if a column of ``levels`` levels in ``known`` rows looks like an identifier, else None."""
-    if levels <= MIN_IDENTIFIER_LEVELS or levels < IDENTIFIER_SHARE * known:
-        return None
-    reason = f"{levels:,} levels in {known:,} rows: an identifier"
-    warnings.warn(
-        f"column {name!r} is left out: {reason}\nhint: none of its levels has enough rows for a result",
-        IdentifierWarning,
-        stacklevel=5,
-    )
-    return reason
 
 
 def warn_unseen(codes: AnyArray, raw: RawColumn, feature: Feature) -> None:
@@ -270,8 +262,12 @@ def read(
     keep, counts = rows_to_keep(y, w, y_name, unlabelled, position)
     hidden = find_excluded(source, exclude, keys)
     chosen = choose_features(source, features, keys, y_key, w_key, c_key, hidden)
-    described, columns, left_out = _read_features(source, chosen, categorical, keep, schema)
-    excluded = _read_excluded(source, [key for key in hidden if key not in (y_key, w_key, c_key)], categorical, keep)
+    read_features = partial(_read_features, source, categorical=categorical, keep=keep)
+    unread: dict[str, str] = {}
+    described, columns, left_out, found = read_features(chosen, schema, unread=unread if features is None else None)
+    warn_of_unread(unread, stacklevel=3)
+    left_out = {**unread, **left_out}
+    excluded = _read_excluded(read_features, [key for key in hidden if key not in (y_key, w_key, c_key)])
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
@@ -287,7 +283,7 @@ def read(
         own_schema, columns, scores, y, w, keep, *counts, left_out, clusters, excluded,
         arrays=frozenset(arrays), unused=unused if len(unused) <= MAX_UNUSED else (),
     )  # fmt: skip
-    records = [] if position is not None else RowSummary().include(table).check(own_schema)
+    records = found if position is not None else found + RowSummary().include(table).check(own_schema)
     if check_columns and y is not None:
         records += warn_of_leakage(table, default_features=features is None)
     if check_columns and cluster is None and y is not None and resolved_task != "multiclass" and labels:
@@ -381,20 +377,32 @@ def choose_features(
 def _read_features(
     source: ColumnSource,
     chosen: Sequence[Hashable],
+    schema: Schema | None,
+    *,
     categorical: Sequence[Hashable] | Hashable,
     keep: IntArray | None,
-    schema: Schema | None,
-) -> tuple[list[Feature], dict[str, AnyArray], dict[str, str]]:
-    """Return features, their columns (rows ``keep``, levels of ``schema`` if given), and columns left out with reasons."""
+    unread: dict[str, str] | None = None,
+) -> tuple[list[Feature], dict[str, AnyArray], dict[str, str], list[WarningRecord]]:
+    """Return features, their columns (rows ``keep``, levels of ``schema`` if given), columns left out and why, warnings.
+
+    Columns that cannot be read are collected in ``unread``, with the reason, or raise if it is None.
+    """
     known = {} if schema is None else {feature.name: feature for feature in schema.features}
     as_categories = source.find_all(as_keys(categorical, source), "categorical")
-    described, columns, left_out = [], {}, {}
+    described, columns, left_out, records = [], {}, {}, []
     for key in chosen:
-        name, raw = source.label(key), source.fetch(key)
+        name = source.label(key)
+        try:
+            raw = source.fetch(key)
+        except ColumnError as error:
+            if unread is None:
+                raise
+            unread[name] = unread_reason(name, error)
+            continue
         if name in known:
             feature, column = known[name], read_known_feature(raw, known[name])
             column = column if keep is None else column[keep]
-        elif FEATURE_KINDS[raw.kind] == "categorical" or key in as_categories:
+        elif FEATURE_KINDS[raw.kind] == "categorical" or key in as_categories or raw.exceeds_floats:
             coded = raw.categories()
             if keep is not None:
                 coded = encode_used_texts(coded.codes[keep], coded.levels)  # levels of rows that were set aside are none
@@ -402,23 +410,24 @@ def _read_features(
             if reason := identifier_reason(name, len(coded.levels), int((coded.codes >= 0).sum())):
                 left_out[name] = reason
                 continue
+            if key not in as_categories and raw.exceeds_floats:
+                records.append(warn_of_large_integers(name, stacklevel=4))
         else:
             values = raw.codes_or_values
             feature, column = Feature(name, FEATURE_KINDS[raw.kind]), values if keep is None else values[keep]
+            records += warn_of_integers(name, column, stacklevel=4) if raw.kind == "number" else []
         described.append(feature)
         columns[name] = column
-    return described, columns, left_out
+    return described, columns, left_out, records
 
 
-def _read_excluded(
-    source: ColumnSource, keys: Sequence[Hashable], categorical: Any, keep: IntArray | None
-) -> dict[Feature, AnyArray]:
+def _read_excluded(read_features: Any, keys: Sequence[Hashable]) -> dict[Feature, AnyArray]:
     """Read columns that are only reported; identifiers, and columns that cannot be read, are left out."""
     excluded: dict[Feature, AnyArray] = {}
     for key in keys:
         with contextlib.suppress(ColumnError), warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentifierWarning)
-            described, columns, _ = _read_features(source, [key], categorical, keep, None)
+            described, columns, _, _ = read_features([key], None)
             excluded |= zip(described, columns.values(), strict=True)
     return excluded
 

@@ -22,6 +22,7 @@ from trueup.data.columns import (
     untyped_if_missing,
 )
 from trueup.data.folds import random_row_keys
+from trueup.data.identifiers import identifier_reason, unread_reason, warn_of_unread
 from trueup.data.table import Feature, Schema, Task, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError
 
@@ -152,6 +153,8 @@ class ColumnProfile:
     levels: DistinctLevels = DistinctLevels(frozenset())
     known: int = 0
     has_missing: bool = False
+    exceeds_floats: bool = False  # whether there are integers that floats cannot tell apart, read as numbers
+    unread: str = ""  # why the column cannot be read
 
     @classmethod
     def of(cls, name: str, raw: RawColumn, partition: int, keep: IntArray | None, roles: Roles) -> ColumnProfile:
@@ -162,7 +165,8 @@ class ColumnProfile:
         if missing.all():
             return cls(None, raw.kind if len(raw) else None, partition, has_missing=has_missing)
         if FEATURE_KINDS[raw.kind] != "categorical" and name not in roles.categorical:
-            return cls(raw.kind, raw.kind, partition, known=known, has_missing=has_missing)
+            exceeds = raw.exceeds_floats
+            return cls(raw.kind, raw.kind, partition, known=known, has_missing=has_missing, exceeds_floats=exceeds)
         coded = raw.categories()
         codes = coded.codes if keep is None else coded.codes[keep]
         used = np.bincount(codes + 1, minlength=len(coded.levels) + 1)[1:] > 0
@@ -172,6 +176,8 @@ class ColumnProfile:
     def merge(self, other: ColumnProfile, name: str) -> ColumnProfile:
         """Merge the profiles of two sets of partitions; raise if the types differ."""
         first, second = (self, other) if self.partition <= other.partition else (other, self)
+        if unread := first.unread or second.unread:
+            return ColumnProfile(None, None, first.partition, unread=unread)
         if None not in (first.kind, second.kind) and first.kind != second.kind:
             raise ColumnError(
                 f"column {name!r} holds {first.kind}s in partition {first.partition} "
@@ -182,6 +188,7 @@ class ColumnProfile:
         return ColumnProfile(
             typed.kind, typed.empty_kind, typed.partition,
             self.levels + other.levels, self.known + other.known, self.has_missing or other.has_missing,
+            self.exceeds_floats or other.exceeds_floats,
         )  # fmt: skip
 
     def feature(self, name: str, *, as_categories: bool, all_kept: bool) -> Feature:
@@ -263,21 +270,34 @@ class TableProfile:
         w = values.check_weight(raw_w, roles.weight, position)
         keep, counts = values.rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
         rows = np.arange(source.rows) if keep is None else keep
-        raws = {name: source.fetch(name) for name in roles.features}
-        columns = {name: ColumnProfile.of(name, raw, partition, keep, roles) for name, raw in raws.items()}
+        raws, columns = {}, {}
+        for name in roles.features:
+            try:
+                raws[name] = source.fetch(name)
+            except ColumnError as error:
+                if not roles.default_features:
+                    raise
+                columns[name] = ColumnProfile(None, None, partition, unread=unread_reason(name, error))
+            else:
+                columns[name] = ColumnProfile.of(name, raws[name], partition, keep, roles)
         # The sample has numbers, dates and scores, of rows that are drawn by their place in the partition.
         places = [np.full(source.rows, float(partition)), np.arange(source.rows, dtype=np.float64)]
         keys = random_row_keys(places, [], 0)[rows]
         size = min(MAX_SAMPLE_ROWS, MAX_SAMPLE_VALUES // max(len(roles.columns), 1))  # fewer with many columns
         drawn = np.argsort(keys)[:size]
         numbers = {name: raw.codes_or_values for name, raw in raws.items() if columns[name].kind in ("number", "date")}
-        numbers |= {name: np.full(source.rows, np.nan) for name, column in columns.items() if column.kind is None}
+        empty = [name for name, column in columns.items() if column.kind is None and not column.unread]
+        numbers |= {name: np.full(source.rows, np.nan) for name in empty}
         sampled = {name: column[rows[drawn]] for name, column in {**numbers, **scores}.items()}
         return cls(
             source.rows, len(rows), columns,
             RowSample(keys[drawn], sampled, size), outcomes,
             *counts, w is not None and bool(w.any()), y is None or bool(np.isin(y[rows], (0.0, 1.0)).all()),
         )  # fmt: skip
+
+    def large_integers(self) -> list[str]:
+        """Return the columns of integers that floats cannot tell apart, read as numbers: they must be categories."""
+        return [name for name, column in self.columns.items() if column.exceeds_floats]
 
     def describe(self, roles: Roles) -> tuple[Schema, dict[str, str]]:
         """Return the schema of all rows, and the columns left out and why; raise and warn as `read` does."""
@@ -288,14 +308,17 @@ class TableProfile:
         classes: tuple[str, ...] = ()
         if roles.task == "multiclass":
             classes = values.class_names(sort_levels(self.outcomes), roles.prediction, roles.classes)
-        features, left_out = [], {}
+        features, left_out = [], {name: column.unread for name, column in self.columns.items() if column.unread}
         all_kept = not self.unlabelled + self.weightless
+        warn_of_unread(left_out, stacklevel=4)
         for name in roles.features:
             column = self.columns[name]
-            if (reason := frame.identifier_reason(name, len(column.levels), column.known)) is not None:
+            if name in left_out:
+                continue
+            if (reason := identifier_reason(name, len(column.levels), column.known)) is not None:
                 left_out[name] = reason
-            else:
-                features.append(column.feature(name, as_categories=name in roles.categorical, all_kept=all_kept))
+                continue
+            features.append(column.feature(name, as_categories=name in roles.categorical, all_kept=all_kept))
         schema = Schema(
             roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes, roles.cluster,
             roles.logits,

@@ -22,14 +22,26 @@ import numpy as np
 
 from trueup._validate import check_integer
 from trueup.data.clusters import IDENTIFIER_NAME
-from trueup.data.columns import CodedColumn, ColumnSource, as_tuple
+from trueup.data.columns import MAX_EXACT, CodedColumn, ColumnSource, UnreadColumn, as_tuple
 from trueup.data.folds import text_hash_sql
-from trueup.data.scan import HINTS, Files, find_files, find_uneven_line, fold_case, is_gzipped
+from trueup.data.scan import (
+    HINTS,
+    Files,
+    RemoteFile,
+    display_name,
+    find_files,
+    find_uneven_line,
+    fold_case,
+    is_gzipped,
+    parse_header,
+    path_partitions,
+)
+from trueup.data.sources import copy_for_duckdb
 from trueup.data.table import sort_levels
 from trueup.errors import ArgumentError, ColumnError, FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection as Connection
@@ -39,25 +51,37 @@ if TYPE_CHECKING:
 TEXTS_PER_QUERY = 8  # text columns encoded by one query: 1 or 100 took twice the time
 
 # The SQL that reads a column of each type. Other types are not read.
+WIDE_TYPES = ("HUGEINT", "UHUGEINT", "BIGNUM", "VARINT")  # integers that do not fit in 64 bits
+WIDE_DECIMAL = re.compile(r"DECIMAL\((?:1[6-9]|[23]\d),0\)")  # integers beyond 2**53
 NUMERIC_TYPES = "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT FLOAT DOUBLE"
 DATE_TYPES = "DATE TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS"
 VALUES = dict.fromkeys(f"{NUMERIC_TYPES} {DATE_TYPES}".split(), "{}")
 VALUES |= {"TIMESTAMP WITH TIME ZONE": "CAST({} AS TIMESTAMP)"}
-VALUES |= dict.fromkeys(("DECIMAL", "HUGEINT", "UHUGEINT", "BIGNUM", "VARINT"), "CAST({} AS DOUBLE)")
+VALUES |= dict.fromkeys(("DECIMAL", *WIDE_TYPES), "CAST({} AS DOUBLE)")
+VALUES |= dict.fromkeys(("TIME", "TIME_NS", "TIME WITH TIME ZONE"), "(epoch(CAST({} AS TIME)) / 3600)")  # in hours
+VALUES |= {"INTERVAL": "epoch({})"}  # in seconds
 TEXTS = dict.fromkeys(("VARCHAR", "ENUM", "UUID", "NULL"), "CAST({} AS VARCHAR)")
 TEXTS |= {"JSON": "{} ->> '$'"}  # a cast would keep the quotes of a text
 # The statistics in a Parquet file ignore NaN, and DuckDB relies on them: isnan is false, and NaN < 1 true, for a column
 # whose statistics lie below 1. For isfinite it reads the rows.
 IS_NAN = "(NOT isfinite({0}) AND NOT isinf({0}))"
-FLOAT_TEXT = "CASE WHEN isfinite({0}) AND {0} = floor({0}) AND abs({0}) < 1e15 THEN CAST(CAST({0} AS BIGINT) AS VARCHAR) "
+FLOAT_TEXT = "CASE WHEN isfinite({0}) AND {0} = floor({0}) AND abs({0}) < 9007199254740992 "
+FLOAT_TEXT += "THEN CAST(CAST({0} AS BIGINT) AS VARCHAR) "
 FLOAT_TEXT += f"WHEN NOT {IS_NAN} THEN CAST({{0}} AS VARCHAR) END"  # as columns.format_number writes numbers
 AS_TEXT = dict.fromkeys(("FLOAT", "DOUBLE"), FLOAT_TEXT)
+AS_TEXT |= {
+    kind: FLOAT_TEXT.format(VALUES[kind].replace("{}", "{0}"))
+    for kind in ("TIME", "TIME_NS", "TIME WITH TIME ZONE", "INTERVAL")
+}
 
 # Options that DuckDB would otherwise guess from the data: it skips lines that begin with # or have too few fields, takes
 # "no" for a boolean, and 01/02/2024 for the first of the two dates that it tries.
 CSV = {"header": "true", "skip": "0", "comment": "''", "quote": "'\"'", "escape": "'\"'"}
 CSV |= {"nullstr": "['', 'NA', 'N/A', 'NaN', 'nan', 'null', 'NULL']"}
-CSV |= {"auto_type_candidates": "['BIGINT', 'DOUBLE', 'VARCHAR']"}
+CSV |= {"auto_type_candidates": "['BIGINT', 'HUGEINT', 'DOUBLE', 'VARCHAR']"}
+HTTPFS = "httpfs"  # the extension of DuckDB that reads remote files
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # the value of a missing one
+PARTITION_TYPES = {"BIGINT": re.compile(r"-?\d{1,18}"), "DATE": re.compile(r"\d\d\d\d-\d\d-\d\d")}
 JSON = {"records": "true", "map_inference_threshold": "-1", "field_appearance_threshold": "0"}
 
 # What a text of CSV or JSON may stand for: the SQL that tests all values, and the SQL that reads them.
@@ -75,7 +99,7 @@ DUCKDB_ADVICE = re.compile(  # in DuckDB's messages: advice on its options, an e
 
 
 def read_files(
-    paths: Sequence[str | Path] | str | Path | None = None,
+    paths: Any = None,
     *,
     sql: str | None = None,
     columns: Sequence[str] | None = None,
@@ -93,19 +117,39 @@ def read_files(
     """
     as_text, chosen = as_tuple(text), None if columns is None else as_tuple(columns)
     with connect(threads) as con:
-        rows = select_columns(open_rows(con, paths, sql, as_text), chosen, as_text)
+        rows = open_rows(con, paths, sql, as_text)
+        rows = select_columns(rows, chosen, as_text, exact=rows.names)
         more = identifier_columns(con, rows, rows.columns) if identifiers else {}
         with duckdb_errors(rows.files):
             check_columns_everywhere(con, rows)
             arrays = fetch(con, rows._replace(values={**rows.values, **more}))
+        arrays |= {name: _from_wide(arrays[name]) for name in rows.wide}
+        count = len(next(iter(arrays.values())))
+        arrays |= {name: UnreadColumn(error, count) for name, error in rows.unread.items()}
         return {name: arrays[name] for name in (*(rows.names if chosen is None else chosen), *more) if name in arrays}
 
 
-def column_names(paths: Sequence[str | Path] | str | Path | None = None, sql: str | None = None) -> list[str]:
-    """Return the columns that `read_files` reads, without reading rows (except in JSON, where rows name the columns)."""
+def _from_wide(column: CodedColumn) -> AnyArray:
+    """Return integers that were read as texts: as floats if these are exact, else as Python's integers."""
+    numbers = [int(level) for level in column.levels]
+    if any(abs(number) >= MAX_EXACT for number in numbers):
+        return np.array([*numbers, None], object)[column.codes]
+    return np.ma.masked_invalid(np.array([*numbers, np.nan], np.float64)[column.codes])
+
+
+def describe_columns(paths: Any = None, sql: str | None = None) -> dict[str, ColumnError | None]:
+    """Return the names of the columns, each with the error that reading it raises, None if it can be read.
+
+    Rows are not read, except in JSON, where rows name the columns.
+    """
     with connect(None) as con:
         rows = select_columns(open_rows(con, paths, sql, (), names_only=True), None, ())
-        return [name for name in rows.names if name in rows.columns]
+        return {name: rows.unread.get(name) for name in rows.names if name in rows.columns or name in rows.unread}
+
+
+def column_names(paths: Any = None, sql: str | None = None) -> list[str]:
+    """Return the names of the columns, without reading rows (except in JSON, where rows name the columns)."""
+    return list(describe_columns(paths, sql))
 
 
 class SqlRows(NamedTuple):
@@ -117,6 +161,9 @@ class SqlRows(NamedTuple):
     files: Files | None = None
     values: Mapping[str, str] = MappingProxyType({})
     texts: Mapping[str, str] = MappingProxyType({})
+    wide: tuple[str, ...] = ()  # integers among the texts, which may be numbers if they are small enough
+    repeated: frozenset[str] = frozenset()  # names that differ from another one only in case, which DuckDB changes
+    unread: Mapping[str, ColumnError] = MappingProxyType({})  # columns without a role that cannot be read, and why
 
     @property
     def table(self) -> str:
@@ -141,12 +188,17 @@ def quote(value: str, mark: str = "'") -> str:
 
 def _quote_paths(files: Files) -> str:
     """Return paths as SQL: escaped, so that * stands for itself; absolute, so that no name begins with ~ or a scheme."""
-    return f"[{', '.join(quote(glob.escape(str(path.absolute()))) for path in files.paths)}]"
+    names = (path if isinstance(path, RemoteFile) else glob.escape(str(path.absolute())) for path in files.paths)
+    return f"[{', '.join(map(quote, names))}]"
 
 
 def reader_call(files: Files, **options: str) -> str:
     """Return the SQL that reads files, with the options of DuckDB's reader."""
-    options |= {"hive_partitioning": "false"}  # no columns made of the names of directories
+    if files.partitions:
+        listed = ", ".join(f"{quote(name)}: VARCHAR" for name in files.partitions)
+        options |= {"hive_partitioning": "true", "hive_types": f"{{{listed}}}"}
+    else:
+        options |= {"hive_partitioning": "false"}  # no columns made of the names of directories
     options |= {"union_by_name": "true"} if len(files.paths) > 1 else {}
     options |= {"compression": "'gzip'"} if all(map(is_gzipped, files.paths)) else {}  # by default .gz but not .GZ
     listed = ", ".join(f"{key} = {value}" for key, value in options.items())
@@ -158,27 +210,43 @@ def find_names(known: Iterable[str], names: Sequence[str], role: str) -> tuple[s
     return cast("tuple[str, ...]", ColumnSource.of_names(known).find_all(names, role))
 
 
-def select_columns(rows: SqlRows, columns: Sequence[str] | None, as_text: Sequence[str]) -> SqlRows:
-    """Return ``rows`` with the SQL of the columns to read (None: all readable ones), of values and of texts."""
-    values, texts = {}, {}
+def select_columns(
+    rows: SqlRows, columns: Sequence[str] | None, as_text: Sequence[str], exact: Collection[str] = ()
+) -> SqlRows:
+    """Return ``rows`` with the SQL of the columns to read (None: all readable ones), of values and of texts.
+
+    Integers in ``exact`` of a type that floats cannot represent are read as texts, and named in ``wide``.
+    """
+    values, texts, wide, unread = {}, {}, [], {}
     wanted = None if columns is None else set(find_names(rows.names, columns, "data"))
     for index, (name, declared) in enumerate(zip(rows.names, rows.types, strict=True)):
         if re.fullmatch(r"__index_level_\d+__", name) if wanted is None else name not in wanted:
             continue
         base, column = _base_type(declared), f"c{index}"
-        if base in TEXTS or name in as_text:
+        if name in rows.repeated:
+            unread[name] = _repeated_name(name, rows.files)
+        elif base in TEXTS or name in as_text:
             texts[name] = (TEXTS | AS_TEXT).get(base, TEXTS["VARCHAR"]).format(column)
+        elif name in exact and (base in WIDE_TYPES or WIDE_DECIMAL.fullmatch(declared)):
+            texts[name] = TEXTS["VARCHAR"].format(column)
+            wide.append(name)
         elif base in VALUES:
             values[name] = VALUES[base].format(column)
-        elif wanted is not None:
-            raise ColumnError(
+        else:
+            unread[name] = ColumnError(
                 f"column {name!r} has a type that trueup does not read: {declared[:60]}",
-                hint="numbers, booleans, texts and dates are read; leave it out, or pass {categorical}",
+                hint="numbers, booleans, texts, dates, times and durations are read; leave it out, or pass {categorical}",
                 settings={"categorical": [name]},
             )
+    if unread and wanted is not None:
+        raise next(iter(unread.values()))
     if not values and not texts:
         raise ColumnError(f"no column to read among {', '.join(map(repr, rows.names[:12]))}")
-    return rows._replace(values=values, texts=texts)
+    return rows._replace(values=values, texts=texts, wide=tuple(wide), unread=unread)
+
+
+def _repeated_name(name: str, files: Files | None) -> ColumnError:
+    return ColumnError(f"column {name!r} appears more than once in {files}: names differ only in case", hint=HINTS["case"])
 
 
 def identifier_columns(con: Connection, rows: SqlRows, taken: Sequence[str]) -> dict[str, str]:
@@ -225,6 +293,10 @@ def duckdb_errors(files: Files | None, action: str | None = None) -> Iterator[No
         yield
     except (duckdb.Error, UnicodeError) as error:
         reason = " ".join(DUCKDB_ADVICE.sub("", str(error)).split())[:300].rstrip(".")
+        if type(error).__name__ == "OutOfMemoryException":
+            what = action or ("run the query" if files is None else f"read {files}")
+            hint = "name fewer columns, read fewer rows, or read them in chunks, as {memory}"
+            raise FileError(f"not enough memory to {what}: {reason}", hint=hint, settings={"memory": "2GB"}) from error
         if action is not None:
             hint = "is there enough disk space, and are the files unchanged?"
             raise FileError(f"cannot {action}: {reason}", hint=hint) from error
@@ -246,7 +318,7 @@ def open_rows(
         raise ArgumentError("neither a file nor a query was given", hint="pass paths, sql or both")
     opened: list[SqlRows] = []
     if paths is not None:
-        files = find_files(paths)
+        files = _complete(con, find_files(paths))
         with duckdb_errors(files):
             opened.append(describe_files(con, files, as_text, names_only=names_only and sql is None))
     if sql is not None:
@@ -267,6 +339,51 @@ def open_rows(
     return opened[-1]
 
 
+def _complete(con: Connection, files: Files) -> Files:
+    """Return files that DuckDB can read, with the header of CSV: copied to the temporary directory of DuckDB if needed."""
+    if files.is_remote:
+        _load_httpfs(con, files)
+        with duckdb_errors(files):
+            paths: list[Path | RemoteFile] = [RemoteFile(name) for path in files.paths for name in _expand(con, str(path))]
+        if not paths:
+            raise FileError(f"no file matches {files}", hint="check the pattern, and the credentials of DuckDB")
+        files = files._replace(paths=paths)
+    if files.needs_copy:
+        (directory,) = con.execute("SELECT current_setting('temp_directory')").fetchall()[0]
+        files = copy_for_duckdb(files, directory)
+    if files.format != "csv" or files.headers:
+        return files
+    headers = []
+    for path in files.paths:
+        # One column that no letter separates: the lines of the file.
+        line = {"delim": "'\x01'", "quote": "''", "escape": "''", "comment": "''", "columns": "{'line': 'VARCHAR'}"}
+        call = reader_call(files._replace(paths=[path], partitions=()), header="false", auto_detect="false", **line)
+        with duckdb_errors(files):
+            first = con.execute(f"SELECT line FROM {call} LIMIT 1").fetchall()
+        headers.append(parse_header(path, [text or "" for (text,) in first]))
+    return files._replace(separator=headers[0][0], headers=tuple(names for _, names in headers))
+
+
+def _expand(con: Connection, url: str) -> list[str]:
+    """Return the files of a URL, which may be a pattern."""
+    if not set("*[") & set(url):
+        return [url]
+    return [name for (name,) in con.execute("SELECT file FROM glob(?)", [url]).fetchall()]
+
+
+def _load_httpfs(con: Connection, files: Files) -> None:
+    """Load DuckDB's extension for remote files; raise if it is not installed: nothing is downloaded unasked."""
+    query = "SELECT installed FROM duckdb_extensions() WHERE extension_name = ?"
+    if con.execute(query, [HTTPFS]).fetchall() != [(True,)]:
+        raise FileError(
+            f"cannot read {files}: DuckDB's extension httpfs, which reads remote files, is not installed",
+            hint="download the file first, or install the extension once: python -c \"import duckdb; duckdb.sql('INSTALL "
+            "httpfs')\"",
+        )
+    with duckdb_errors(files):
+        con.execute(f"LOAD {HTTPFS}")
+
+
 def describe(con: Connection, query: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names and types of the columns of a query."""
     described = con.execute(f"DESCRIBE\n{query}").fetchall()
@@ -279,11 +396,18 @@ def describe_files(
     """Return the rows of files, with column types found on all rows, since a late row may have another type or column."""
     options = {"parquet": {}, "csv": CSV | {"delim": quote(files.separator)}, "json": JSON}[files.format]
     sample = {"sample_size": "1" if names_only and files.format == "csv" else "-1"} if options else {}
-    names, types = describe(con, f"FROM {reader_call(files, **options, **sample)}")
-    _check_duplicate_names(con, files, names)
+    try:
+        names, types = describe(con, f"FROM {reader_call(files._replace(partitions=()), **options, **sample)}")
+    except duckdb.BinderException as error:
+        if "Auto Type Candidate" not in str(error):
+            raise
+        options |= {"auto_type_candidates": "['BIGINT', 'DOUBLE', 'VARCHAR']"}  # of versions of DuckDB that know no others
+        names, types = describe(con, f"FROM {reader_call(files._replace(partitions=()), **options, **sample)}")
+        types = _keep_digits(con, SqlRows("", names, types, files))
+    repeated = _find_repeated_names(con, files, names)
     if files.format == "parquet":
-        return SqlRows(reader_call(files), names, types, files)
-    kept = {*NUMERIC_TYPES.split(), "LIST", "STRUCT", "MAP", "UNION"}
+        return add_partitions(SqlRows(reader_call(files), names, types, files, repeated=repeated), as_text)
+    kept = {*NUMERIC_TYPES.split(), "LIST", "STRUCT", "MAP", "UNION"} | ({"HUGEINT"} if files.format == "csv" else set())
     types = tuple(
         "VARCHAR" if name in as_text or _base_type(declared) not in kept else declared
         for name, declared in zip(names, types, strict=True)
@@ -293,8 +417,61 @@ def describe_files(
         source = reader_call(files, records="true", columns=f"{{{listed}}}")
     else:
         source = reader_call(files, **options, types=f"{{{listed}}}", sample_size="1")
-    rows = SqlRows(source, names, types, files)
+    rows = add_partitions(SqlRows(source, names, types, files, repeated=repeated), as_text)
     return _convert_texts(con, rows, as_text) if convert_texts and not names_only else rows
+
+
+def partition_sql(value: str) -> str:
+    """Return the value of a partition column in one file, a text, as SQL."""
+    return "NULL" if value == NULL_PARTITION else quote(value)
+
+
+def csv_texts(con: Connection, files: Files) -> SqlRows:
+    """Return the rows of CSV as texts, of which an empty one is missing, and nothing else."""
+    options = {**CSV, "delim": quote(files.separator), "nullstr": "''", "all_varchar": "true", "sample_size": "1"}
+    del options["auto_type_candidates"]
+    names, types = describe(con, f"FROM {reader_call(files._replace(partitions=()), **options)}")
+    return add_partitions(SqlRows(reader_call(files, **options), names, types, files), files.partitions)
+
+
+def _keep_digits(con: Connection, rows: SqlRows) -> tuple[str, ...]:
+    """Return the types of CSV, with VARCHAR for integers that do not fit in 64 bits: as DOUBLE they would be rounded."""
+    assert rows.files is not None
+    texts = csv_texts(con, rows.files)
+    doubtful = [index for index, declared in enumerate(rows.types) if declared == "DOUBLE"]
+    tests = [f"bool_or(regexp_full_match(trim(c{index}), '[+-]?\\d{{19,}}'))" for index in doubtful]
+    answers = con.execute(f"SELECT {', '.join(tests)} FROM {texts.table}").fetchall()[0] if tests else ()
+    large = {index for index, is_large in zip(doubtful, answers, strict=True) if is_large}
+    return tuple("VARCHAR" if index in large else declared for index, declared in enumerate(rows.types))
+
+
+def add_partitions(rows: SqlRows, as_text: Sequence[str] = ()) -> SqlRows:
+    """Return rows of files with the columns that directories such as year=2026 stand for, after those of the files.
+
+    Such a column holds integers or dates if all its values are, else texts. A column of the same name in the files is not
+    read, as in DuckDB, Spark and Arrow.
+    """
+    files = rows.files
+    if files is None or not files.partitions:
+        return rows
+    above = {name.lower() for path in files.paths for name, _ in path_partitions(path)}
+    above -= {name.lower() for name in files.partitions}
+    if conflict := next((name for name in rows.names if name.lower() in above), None):
+        raise FileError(
+            f"column {conflict!r} of {files} has the name of a directory above them", hint="rename the directory"
+        )
+    own = {name.lower() for name in files.partitions}
+    kept = [(name, declared) for name, declared in zip(rows.names, rows.types, strict=True) if name.lower() not in own]
+    listed = [quote(name, '"') for name, _ in kept]
+    for name in files.partitions:
+        texts = {files.partition_values(path)[name] for path in files.paths} - {NULL_PARTITION}
+        kinds = (kind for kind, pattern in PARTITION_TYPES.items() if texts and all(map(pattern.fullmatch, texts)))
+        declared = "VARCHAR" if name in as_text else next(kinds, "VARCHAR")
+        kept.append((name, declared))
+        column = quote(name, '"')
+        listed.append(f"CAST(nullif({column}, {quote(NULL_PARTITION)}) AS {declared}) AS {column}")
+    names, types = zip(*kept, strict=True)
+    return rows._replace(source=f"(SELECT {', '.join(listed)} FROM {rows.source})", names=names, types=types)
 
 
 def _convert_texts(con: Connection, rows: SqlRows, as_text: Sequence[str]) -> SqlRows:
@@ -322,29 +499,40 @@ def check_columns_everywhere(con: Connection, rows: SqlRows) -> None:
     if files is None or len(files.paths) == 1 or files.format == "json":  # the records of JSON name what they have
         return
     for index, path in enumerate(files.paths):
-        call = reader_call(files._replace(paths=[path]))
+        call = reader_call(files._replace(paths=[path], partitions=()))
         names = files.headers[index] if files.headers else describe(con, f"FROM {call}")[0]
-        folded = {name.lower() for name in names}
+        folded = {name.lower() for name in (*names, *files.partitions)}
         for name in rows.columns:
             if name.lower() not in folded:
                 raise ColumnError(
-                    f"file {str(path)!r} has no column {name!r}, which the others have",
+                    f"file {display_name(path)!r} has no column {name!r}, which the others have",
                     hint="leave the file out, or the column",
                 )
 
 
-def _check_duplicate_names(con: Connection, files: Files, names: tuple[str, ...]) -> None:
-    """Raise if a name such as "a" appears twice, ignoring case, since DuckDB silently calls the second a_1."""
+def _find_repeated_names(con: Connection, files: Files, names: tuple[str, ...]) -> frozenset[str]:
+    """Return the names that differ only in case: DuckDB calls the second of "a" and "A" A_1; raise if they are equal."""
     folded = {fold_case(name) for name in names}
     doubtful = {name: stem for name in names if fold_case(stem := name.rpartition("_")[0]) in folded}
-    if not doubtful or files.format == "csv":  # the headers of CSV have been checked
-        return
+    if not doubtful:
+        return frozenset()
+    if files.format == "csv":
+        own = {name for header in files.headers for name in header}
+        new = {name: stem for name, stem in doubtful.items() if name not in own}
+        stems = {fold_case(stem) for stem in new.values()}
+        return frozenset({*new, *(name for name in names if fold_case(name) in stems)})
     keys = f"unnest(json_keys(json)) FROM read_json_objects({_quote_paths(files)}, format = 'auto')"
     keys = keys if files.format == "json" else f"name FROM parquet_schema({_quote_paths(files)})"
     own = {row[0] for row in con.execute(f"SELECT DISTINCT {keys}").fetchall()}
+    repeated = set()
     for name, stem in doubtful.items():
-        if name not in own:
+        if name in own:
+            continue
+        same = {known for known in own if fold_case(known) == fold_case(stem)}
+        if len(same) == 1:
             raise ColumnError(f"column name {stem!r} appears more than once in {files}", hint=HINTS["duplicate"])
+        repeated |= {name, *(known for known in names if fold_case(known) == fold_case(stem))}
+    return frozenset(repeated)
 
 
 def list_columns(columns: Iterable[str], prefix: str) -> str:

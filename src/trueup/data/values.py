@@ -188,6 +188,8 @@ def _check_size(values: FloatArray, rule: str, position: RowPosition | None) -> 
 
 def check_outcome(raw: RawColumn, name: str, task: Task, position: RowPosition | None = None) -> FloatArray:
     """Return the outcome of a binary or regression task, NaN for unlabelled rows; raise if it is not valid."""
+    if position is None and len(raw) and raw.missing().all():
+        raise no_outcomes(name, len(raw))
     if raw.coded is not None:
         levels = raw.coded.levels
         allowed = "numbers" if task == "regression" else "0 and 1, booleans, or probabilities in [0, 1]"
@@ -213,6 +215,14 @@ def check_outcome(raw: RawColumn, name: str, task: Task, position: RowPosition |
             hint, settings = f"write {low} as 0 and {high} as 1, if {high} is the event", {"positive": high}
         _reject(bad, y, f"{rule} hold 0 and 1, booleans, or probabilities in [0, 1]", hint, position, settings)
     return y
+
+
+def no_outcomes(name: str, rows: int) -> DataError:
+    """Return the error for an outcome column without any value."""
+    return DataError(
+        f"outcome column {name!r} has no values: it is missing in all {rows:,} rows",
+        hint="is it the right column, and are the outcomes known yet? Rows without outcomes can only be scored",
+    )
 
 
 def _escape(text: str) -> str:
