@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from trueup._optional import require_installed
+from trueup._temporary import remove_all
 from trueup.cli import console
 from trueup.cli.next_steps import option_name, option_words
 from trueup.cli.parser import build_parser, check_arguments
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 PACKAGES = ("duckdb", "narwhals", "numba", "rich", "scipy", "sklearn")  # what an install that only scores rows lacks
-SUCCESS, INVALID_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 2, 3, 130
+SUCCESS, INVALID_INPUT, INTERNAL_ERROR = 0, 2, 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,13 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.words = list(sys.argv[1:] if argv is None else argv)  # as typed
         require_installed("the command line", *PACKAGES)
         check_arguments(arguments)
-        with contextlib.ExitStack() as arguments.cleanup, console.exit_after_interrupt(), warnings.catch_warnings():
+        with console.stop_on_signals(), contextlib.ExitStack() as arguments.cleanup, warnings.catch_warnings():
             warnings.simplefilter("always", TrueupWarning)
             _print_warnings()
             return int(importlib.import_module(f"trueup.cli.{arguments.verb}").run(arguments))
     except KeyboardInterrupt:
-        console.complain("interrupted")
-        return INTERRUPTED
+        remove_all()  # what an interruption at an unlucky moment has missed
+        return console.stop_status()
     except TrueupError as error:
         console.complain(format_error(error, arguments))
         return INVALID_INPUT
