@@ -1,6 +1,7 @@
 """Kill audits, fits and predictions of files at random moments, and look at what they leave behind.
 
-    python bench/kill.py [--moments 50] [--rows 200000] [--seed 0]
+    python bench/kill.py [--moments 50] [--rows 30000] [--seed 0] [--only fit]
+    python bench/kill.py --quick
 
 Each command runs once to its end, for its duration, and is then killed at random moments of it, by SIGTERM and by SIGKILL.
 After each, its input must be unchanged, and its output the old file or the new one, complete. After SIGTERM nothing else
@@ -26,6 +27,7 @@ from typing import NamedTuple
 OWN = ("trueup-", ".trueup-")
 OLD = b"old"
 ROLES = ["--outcome", "outcome", "--prediction", "prediction"]
+COUNTS = ("moments", "before its end", "old", "new", "left until the next start")
 SIGNALS = {"TERM": signal.SIGTERM, "KILL": signal.SIGKILL}
 
 
@@ -47,7 +49,7 @@ class Place(NamedTuple):
 
 CASES = [
     Case("audit", ["audit", "{data}/rows.parquet", *ROLES, "--memory", "400MB", "-o", "{out}/audit.json"], "audit.json"),
-    Case("fit", ["fit", "{data}/rows.parquet", *ROLES, "--memory", "400MB", "-o", "{out}/fix.trueup"], "fix.trueup"),
+    Case("fit", ["fit", "{data}/rows.parquet", *ROLES, "--memory", "1GB", "-o", "{out}/fix.trueup"], "fix.trueup"),
     Case(
         "predict",
         ["predict", "{data}/fix.trueup", "{data}/rows.parquet", "--memory", "400MB", "-o", "{out}/scored.parquet"],
@@ -60,34 +62,30 @@ def main() -> int:
     """Run all cases and print what they left; return 1 if one left something that it must not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moments", type=int, default=50, help="moments of each command and signal")
-    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--rows", type=int, default=30_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=[case.name for case in CASES])
+    parser.add_argument("--quick", action="store_true", help="three moments")
     arguments = parser.parse_args()
+    cases = [case for case in CASES if arguments.only in (None, case.name)]
+    moments = 3 if arguments.quick else arguments.moments
     with tempfile.TemporaryDirectory(prefix="kill-") as folder:
-        result = measure(Path(folder), arguments.moments, arguments.rows, arguments.seed)
+        result = measure(Path(folder), moments, arguments.rows, arguments.seed, cases)
     print(json.dumps(result, indent=1))
     return 1 if any(counts["failures"] for counts in result.values()) else 0
 
 
-def measure(
-    folder: Path, moments: int, rows: int, seed: int, cases: list[Case] | None = None
-) -> dict[str, dict[str, object]]:
+def measure(folder: Path, moments: int, rows: int, seed: int, cases: list[Case]) -> dict[str, dict[str, object]]:
     """Kill each command at ``moments`` moments by each signal; return counts by command and signal."""
     place = Place(folder / "data", folder / "outputs", folder / "temporary")
     for directory in place:
         directory.mkdir()
     _make_input(place, rows)
     draw, result = random.Random(seed), {}
-    for case in CASES if cases is None else cases:
+    for case in cases:
         seconds = _duration(case, place)
         for name, number in SIGNALS.items():
-            counts: dict[str, object] = {
-                "moments": 0,
-                "before its end": 0,
-                "old": 0,
-                "new": 0,
-                "left until the next start": 0,
-            }
+            counts: dict[str, object] = dict.fromkeys(COUNTS, 0)
             failures: list[str] = []
             for _ in range(moments):
                 _strike(case, place, number, draw.uniform(0.0, seconds), counts, failures)

@@ -16,7 +16,7 @@ import threading
 import time
 
 SECONDS = 100.0  # for all processes of one way
-FORKED = 3  # processes that work at once, as the workers of a server do
+FORKED = 2  # processes that work at once, as the workers of a server do
 
 
 def results(path: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -316,6 +317,26 @@ def test_ctrl_c_exits_with_code_130_without_a_traceback():
 def test_ctrl_c_terminates_compiled_code():
     slow = "hashlib.pbkdf2_hmac('sha256', b'', b'', 2_000_000_000)"
     assert interrupted(WORK.format(slow)) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("work", ["time.sleep(60)", "hashlib.pbkdf2_hmac('sha256', b'', b'', 2_000_000_000)"])
+@pytest.mark.parametrize(
+    ("name", "code", "text"),
+    [("SIGTERM", 143, "terminated\n"), ("SIGHUP", 129, "terminated: the terminal was closed\n")],
+)
+def test_signals_exit_with_128_plus_their_number(name, code, text, work):
+    assert interrupted(WORK.format(work), getattr(signal, name)) == (code, "", text)
+
+
+def test_a_signal_that_the_parent_ignores_stays_ignored():
+    ignoring = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + WORK.format("time.sleep(0.3); sys.exit(7)")
+    assert interrupted(ignoring, signal.SIGHUP) == (7, "", "")
+
+
+def test_handlers_are_restored_after_a_command(loans_directory):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    main(["audit", "loans.parquet", *ROLES, "--by", "region", "--quiet"])
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
 
 
 def test_help_is_quick_and_has_examples():

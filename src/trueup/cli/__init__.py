@@ -27,7 +27,7 @@ SUCCESS, INVALID_INPUT, INTERNAL_ERROR = 0, 2, 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code, as listed in `trueup audit --help`."""
+    """Run the command and return its exit code, as listed in `trueup audit --help` and docs/command-line.md."""
     arguments: argparse.Namespace | None = None
     try:
         parser = build_parser()

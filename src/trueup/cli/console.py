@@ -179,7 +179,7 @@ def stop_on_signals() -> Iterator[None]:
 
 
 def stop_status() -> int:
-    """Say why the process ends after KeyboardInterrupt, and return its exit code: 128 and the number of the signal."""
+    """Print why the process ends after KeyboardInterrupt, and return its exit code: 128 plus the number of the signal."""
     return _report_stop(_received[0] if _received else signal.SIGINT)
 
 
