@@ -328,6 +328,13 @@ def test_signals_exit_with_128_plus_their_number(name, code, text, work):
     assert interrupted(WORK.format(work), getattr(signal, name)) == (code, "", text)
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_error_of_compiled_code_after_a_signal_is_the_signal(name):
+    wrapped = "\n    try: time.sleep(60)\n    except KeyboardInterrupt: raise SystemError('a result with an exception set')"
+    code, out, err = interrupted(WORK.format(wrapped), getattr(signal, name))
+    assert (code, out, err.splitlines()[0]) == (128 + getattr(signal, name), "", err.strip())
+
+
 def test_a_signal_that_the_parent_ignores_stays_ignored():
     ignoring = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + WORK.format("time.sleep(0.3); sys.exit(7)")
     assert interrupted(ignoring, signal.SIGHUP) == (7, "", "")

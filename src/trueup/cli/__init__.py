@@ -29,6 +29,7 @@ SUCCESS, INVALID_INPUT, INTERNAL_ERROR = 0, 2, 3
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code, as listed in `trueup audit --help` and docs/command-line.md."""
     arguments: argparse.Namespace | None = None
+    console.forget_signals()
     try:
         parser = build_parser()
         try:
@@ -47,15 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             _print_warnings()
             return int(importlib.import_module(f"trueup.cli.{arguments.verb}").run(arguments))
     except KeyboardInterrupt:
-        remove_all()  # what an interruption at an unlucky moment has missed
-        return console.stop_status()
+        return _stop()
     except TrueupError as error:
+        if console.was_stopped():
+            return _stop()
         console.complain(format_error(error, arguments))
         return INVALID_INPUT
     except MemoryError:
         console.complain("error: not enough memory\nhint: name fewer columns, read fewer rows, or set --memory")
         return INVALID_INPUT
     except Exception as error:  # noqa: BLE001  (users see a traceback only with --debug)
+        if console.was_stopped():  # compiled code turns KeyboardInterrupt into errors of its own
+            return _stop()
         debug = arguments is not None and arguments.debug
         if debug:
             import traceback
@@ -65,6 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         advice = "" if debug else "; run with --debug and include the traceback"
         console.complain(f"this is an error in trueup, please report it{advice}")
         return INTERNAL_ERROR
+
+
+def _stop() -> int:
+    """Remove what an interruption at an unlucky moment has left, and return the exit code of the signal."""
+    remove_all()
+    return console.stop_status()
 
 
 def format_error(error: TrueupError, arguments: argparse.Namespace | None) -> str:

@@ -19,7 +19,7 @@ PROGRESS_DELAY_S = 1.0
 INTERRUPT_GRACE_S = 3.0  # after a signal, before compiled code that does not react is terminated
 SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "terminated: the terminal was closed"}
 STOPPING = {getattr(signal, name): text for name, text in SIGNALS.items() if hasattr(signal, name)}
-_received: list[int] = []  # signals other than Ctrl-C
+_received: list[int] = []  # signals that stop this process
 
 
 def printable(text: str) -> str:
@@ -159,23 +159,33 @@ def stop_on_signals() -> Iterator[None]:
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     done = threading.Event()
-    _received.clear()
-    handled = [name for name in STOPPING if signal.getsignal(name) is signal.SIG_DFL]
+    defaults = (signal.SIG_DFL, signal.default_int_handler)
+    handled = {number: handler for number in STOPPING if (handler := signal.getsignal(number)) in defaults}
     previous = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     thread = threading.Thread(target=_listen, args=(read_end, done), daemon=True)
     thread.start()
-    for name in handled:
-        signal.signal(name, _stop)
+    for number in handled:
+        signal.signal(number, _stop)
     try:
         yield
     finally:
-        for name in handled:
-            signal.signal(name, signal.SIG_DFL)
+        for number, handler in handled.items():
+            signal.signal(number, handler)
         done.set()
         signal.set_wakeup_fd(previous)
         os.close(write_end)  # ends the thread
         thread.join()
         os.close(read_end)
+
+
+def forget_signals() -> None:
+    """Forget the signals of an earlier command in this process."""
+    _received.clear()
+
+
+def was_stopped() -> bool:
+    """Return whether a signal has stopped the command: an error after that follows from it."""
+    return bool(_received)
 
 
 def stop_status() -> int:
@@ -186,7 +196,7 @@ def stop_status() -> int:
 def _stop(number: int, _: Any) -> None:
     """Raise KeyboardInterrupt at the first signal; later ones do not interrupt what is being removed."""
     _received.append(number)
-    if len(_received) == 1:
+    if len(_received) == 1 or number == signal.SIGINT:
         raise KeyboardInterrupt
 
 
