@@ -89,7 +89,7 @@ def measure(folder: Path, moments: int, rows: int, seed: int, cases: list[Case])
             failures: list[str] = []
             for _ in range(moments):
                 _strike(case, place, number, draw.uniform(0.0, seconds), counts, failures)
-                print(case.name, name, counts, failures, file=sys.stderr)  # noqa: T201
+                print(case.name, name, counts, failures, file=sys.stderr)
             result[f"{case.name} {name}"] = {**counts, "seconds": round(seconds, 2), "failures": failures}
     return result
 

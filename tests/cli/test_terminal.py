@@ -335,6 +335,15 @@ def test_an_error_of_compiled_code_after_a_signal_is_the_signal(name):
     assert (code, out, err.splitlines()[0]) == (128 + getattr(signal, name), "", err.strip())
 
 
+def test_a_signal_inside_exec_ends_the_process_with_the_code_of_the_signal():
+    work = WORK.replace("sys.exit(main([", "sys.argv = ['trueup'] + ([").replace(
+        "]))", "])\nfrom trueup.cli import command\ncommand()"
+    )
+    nested = work.format("exec('time.sleep(60)')")  # Python alone would end with SIGINT
+    assert interrupted(nested, signal.SIGTERM) == (143, "", "terminated\n")
+    assert interrupted(nested, signal.SIGINT) == (130, "", "interrupted\n")
+
+
 def test_a_signal_that_the_parent_ignores_stays_ignored():
     ignoring = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + WORK.format("time.sleep(0.3); sys.exit(7)")
     assert interrupted(ignoring, signal.SIGHUP) == (7, "", "")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import shlex
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trueup._optional import require_installed
 from trueup._temporary import remove_all
@@ -20,10 +21,22 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["command", "main"]
 
 PACKAGES = ("duckdb", "narwhals", "numba", "rich", "scipy", "sklearn")  # what an install that only scores rows lacks
 SUCCESS, INVALID_INPUT, INTERNAL_ERROR = 0, 2, 3
+
+
+def command() -> NoReturn:
+    """Run the command line as the process that it is."""
+    code = main()
+    if console.was_stopped():
+        # Python remembers an interruption inside `exec`, and would end with SIGINT instead; and nobody waits for a thread.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
