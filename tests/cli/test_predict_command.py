@@ -234,7 +234,7 @@ from trueup.data import chunks
 usual = chunks._run
 def slowly(con, query):
     def tell():
-        while not any(name.startswith(".trueup") and os.path.getsize(name) for name in os.listdir()):
+        while not any(name.startswith(".trueup") and name.endswith(".tmp") and os.path.getsize(name) for name in os.listdir()):
             time.sleep(0.005)
         print("ready", flush=True)
     threading.Thread(target=tell, daemon=True).start()

@@ -632,15 +632,12 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = [str(choice) for choice in action.choices or ()]
         several = isinstance(action, argparse._AppendAction) and isinstance(value, str)
-        for name in [item.strip() for item in value.split(",")] if several else [value]:
-            self._check_choice(action, name, choices)
-
-    def _check_choice(self, action: argparse.Action, value: Any, choices: Sequence[str]) -> None:
-        if choices and str(value) not in choices:
-            similar = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=CHOICE_SIMILARITY)
+        names = [item.strip() for item in value.split(",")] if several else [str(value)]
+        if choices and (name := next((name for name in names if name not in choices), None)) is not None:
+            similar = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=CHOICE_SIMILARITY)
             option = action.option_strings[-1:] if action.option_strings else []
             self._similar_choice = " ".join([*option, *similar]) if similar else ""
-            raise argparse.ArgumentError(action, f"invalid choice: {value!r} (choose from {', '.join(choices)})")
+            raise argparse.ArgumentError(action, f"invalid choice: {name!r} (choose from {', '.join(choices)})")
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint, and exit with code 2."""
