@@ -24,14 +24,14 @@ def call(capsys, *arguments):
     return code, out, err
 
 
-def interrupted(code: str) -> tuple[int, str, str]:
-    """Interrupt a program once it prints "ready"; return exit code, standard output and standard error."""
+def interrupted(code: str, number: int = signal.SIGINT) -> tuple[int, str, str]:
+    """Send a signal to a program once it prints "ready"; return exit code, standard output and standard error."""
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         try:
             out, err = process.communicate(timeout=60)
         finally:

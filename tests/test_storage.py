@@ -552,7 +552,7 @@ def test_the_replacement_of_a_private_file_is_always_private(box):
         replace_file(box, pieces(), example="box")
     finally:
         os.umask(usual)
-    assert [*seen, stat.S_IMODE(box.stat().st_mode)] == [0o600] * 3
+    assert [*seen, stat.S_IMODE(box.stat().st_mode)] == [0o600] * 4  # with the temporary file and its lock file
 
 
 def test_a_file_has_the_permissions_of_the_old_one_or_of_the_umask(box):

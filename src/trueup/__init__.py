@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from trueup import _forks as _forks  # notes forks from here on
+
 if TYPE_CHECKING:
     from trueup import decisions, errors, figures, metrics, mlflow, simulate
     from trueup.audits.audit import audit

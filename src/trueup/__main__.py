@@ -1,8 +1,6 @@
 """`python -m trueup` is the command `trueup`."""
 
-import sys
-
-from trueup.cli import main
+from trueup.cli import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._optional import require
+from trueup._temporary import temporary_directory
 from trueup.data.columns import FLAG_LEVELS
 from trueup.errors import ArgumentError, FileError
 from trueup.modelfile import load, model_of, save
@@ -62,7 +62,7 @@ def save_model(model: Any, path: str | os.PathLike[str], *, audit: Any = None, *
     >>> mlflow.pyfunc.load_model("loans").predict(pandas_frame)                # doctest: +SKIP
     """
     fitted, mlflow = model_of(model), _mlflow()
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_directory() as folder:
         parameters = _pyfunc_options(fitted, audit, Path(folder) / FOLDER, options)
         with _no_example_needed():
             mlflow.pyfunc.save_model(path=str(path), **parameters)
@@ -93,7 +93,7 @@ def log_model(model: Any, name: str = "model", *, audit: Any = None, **options: 
     ``Model.predict``. Where it is loaded, trueup must be installed, but not scikit-learn or LightGBM.
     """
     fitted, mlflow = model_of(model), _mlflow()
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_directory() as folder:
         data = Path(folder) / FOLDER
         parameters = _pyfunc_options(fitted, audit, data, options)
         with _no_example_needed():

@@ -17,13 +17,13 @@ import io
 import json
 import os
 import re
-import secrets
 import stat
 import struct
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from trueup._temporary import FILE_SUFFIX, HIDDEN_PREFIX, claim_name, remove
 from trueup.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:
@@ -200,15 +200,11 @@ def cannot_write(path: Path, error: OSError | ValueError, *, example: str) -> Fi
     return FileError(f"cannot write {name}: {_reason(error)}", hint="choose another name or place")
 
 
-unfinished: set[Path] = set()  # temporary files, to be removed if the process has to be terminated
-
-
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Yield a temporary file beside the target, which replaces it at the end of the block or is removed after an error."""
-    temporary = target.parent / f".trueup-{secrets.token_hex(8)}.tmp"
     permissions = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    unfinished.add(temporary)
+    temporary = claim_name(target.parent, HIDDEN_PREFIX, FILE_SUFFIX)
     try:
         # A new file has the permissions of the umask; the replacement of a private file is private from its first byte.
         temporary.touch(mode=0o666 if permissions is None else 0o600, exist_ok=False)
@@ -218,12 +214,8 @@ def replacing(target: Path) -> Iterator[Path]:
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, target)  # noqa: PTH105  (the same call; tests make it fail by this name)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
     finally:
-        unfinished.discard(temporary)
+        remove(temporary)
     # The new name survives a power failure only once the directory is on disk; not every system supports that.
     with contextlib.suppress(OSError):
         parent = os.open(target.parent, os.O_RDONLY)

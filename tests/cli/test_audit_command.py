@@ -294,13 +294,6 @@ def test_fail_if_sets_exit_code_1(loans_directory, capsys):
         assert (code, err.splitlines()[0]) == (2, f"error: --fail-if {gate[-1]} needs a tolerance")
 
 
-@pytest.mark.parametrize(("state", "code"), [("untestable", 1), ("miscalibrated", 0)])
-def test_fail_if_untestable_fails_where_nothing_could_be_tested(loans_directory, capsys, state, code):
-    few = ["calm.parquet", *ROLES, "--by", "region", "--min-rows", "5000"]
-    assert run(capsys, *few, "--fail-if", state)[0] == code
-    assert run(capsys, "calm.parquet", *ROLES, "--by", "region", "--fail-if", state)[0] == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import duckdb
 import numpy as np
 import polars as pl
@@ -232,7 +234,7 @@ from trueup.data import chunks
 usual = chunks._run
 def slowly(con, query):
     def tell():
-        while not any(name.startswith(".trueup") and os.path.getsize(name) for name in os.listdir()):
+        while not any(name.startswith(".trueup") and name.endswith(".tmp") and os.path.getsize(name) for name in os.listdir()):
             time.sleep(0.005)
         print("ready", flush=True)
     threading.Thread(target=tell, daemon=True).start()
@@ -251,21 +253,44 @@ def test_ctrl_c_while_writing_keeps_the_old_file(workdir):
     assert sorted(workdir.iterdir()) == before
 
 
-def test_a_terminated_process_leaves_no_partial_file(workdir):
+SENT = {"SIGTERM": "terminated\n", "SIGHUP": "terminated: the terminal was closed\n"}
+
+
+@pytest.mark.parametrize(("name", "exit_code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_signals_while_writing_keep_the_old_file(workdir, monkeypatch, name, exit_code):
+    (workdir / "o.csv").write_text("old")
+    spill = workdir / "temporary"
+    spill.mkdir()
+    monkeypatch.setenv("TMPDIR", str(spill))
+    before = sorted(workdir.iterdir())
+    assert interrupted(WORK, getattr(signal, name))[::2] == (exit_code, SENT[name])
+    assert (workdir / "o.csv").read_text() == "old"
+    assert sorted(workdir.iterdir()) == before
+    assert list(spill.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "exit_code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_process_that_does_not_react_leaves_no_partial_file_and_no_spill(workdir, monkeypatch, name, exit_code):
+    spill = workdir / "temporary"
+    spill.mkdir()
+    monkeypatch.setenv("TMPDIR", str(spill))
     code = """
 import hashlib, sys
 from trueup.cli import console, io, main
 console.INTERRUPT_GRACE_S = 0.2
 def stuck(*_, **__):
+    from trueup._temporary import create_directory
+    (create_directory() / "rows").write_bytes(b"x")
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
 io.add_columns = stuck
 sys.exit(main(["predict", "amounts.trueup", "rows.csv", "-o", "o.csv"]))
 """
     before = sorted(workdir.iterdir())
-    returned, _, err = interrupted(code)
-    assert (returned, err) == (130, "interrupted\n")
+    returned, _, err = interrupted(code, getattr(signal, name))
+    assert (returned, err) == (exit_code, "interrupted\n" if name == "SIGINT" else "terminated\n")
     assert sorted(workdir.iterdir()) == before
+    assert list(spill.iterdir()) == []
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

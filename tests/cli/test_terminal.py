@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -316,6 +317,42 @@ def test_ctrl_c_exits_with_code_130_without_a_traceback():
 def test_ctrl_c_terminates_compiled_code():
     slow = "hashlib.pbkdf2_hmac('sha256', b'', b'', 2_000_000_000)"
     assert interrupted(WORK.format(slow)) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("work", ["time.sleep(60)", "hashlib.pbkdf2_hmac('sha256', b'', b'', 2_000_000_000)"])
+@pytest.mark.parametrize(
+    ("name", "code", "text"),
+    [("SIGTERM", 143, "terminated\n"), ("SIGHUP", 129, "terminated: the terminal was closed\n")],
+)
+def test_signals_exit_with_128_plus_their_number(name, code, text, work):
+    assert interrupted(WORK.format(work), getattr(signal, name)) == (code, "", text)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_error_of_compiled_code_after_a_signal_is_the_signal(name):
+    wrapped = "\n    try: time.sleep(60)\n    except KeyboardInterrupt: raise SystemError('a result with an exception set')"
+    code, out, err = interrupted(WORK.format(wrapped), getattr(signal, name))
+    assert (code, out, err.splitlines()[0]) == (128 + getattr(signal, name), "", err.strip())
+
+
+def test_a_signal_inside_exec_ends_the_process_with_the_code_of_the_signal():
+    work = WORK.replace("sys.exit(main([", "sys.argv = ['trueup'] + ([").replace(
+        "]))", "])\nfrom trueup.cli import command\ncommand()"
+    )
+    nested = work.format("exec('time.sleep(60)')")  # Python alone would end with SIGINT
+    assert interrupted(nested, signal.SIGTERM) == (143, "", "terminated\n")
+    assert interrupted(nested, signal.SIGINT) == (130, "", "interrupted\n")
+
+
+def test_a_signal_that_the_parent_ignores_stays_ignored():
+    ignoring = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + WORK.format("time.sleep(0.3); sys.exit(7)")
+    assert interrupted(ignoring, signal.SIGHUP) == (7, "", "")
+
+
+def test_handlers_are_restored_after_a_command(loans_directory):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    main(["audit", "loans.parquet", *ROLES, "--by", "region", "--quiet"])
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
 
 
 def test_help_is_quick_and_has_examples():

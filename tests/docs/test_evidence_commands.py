@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
-NO_BENCHMARKS = {"run", "cases", "evidence", "concepts", "screens"}  # they prepare data, draw, and write pages
+NO_BENCHMARKS = {"run", "cases", "evidence", "concepts", "screens", "kill"}  # they prepare data, draw, write pages, test
 
 
 def load(name):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.audits.result import Source
+from trueup.audits.settings import Source
 from trueup.errors import ArgumentError
 from trueup.reports.page import code, markdown, prose
 from trueup.reports.profiles import Profile, Vocabulary

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.audits.result import Source
+from trueup.audits.settings import Source
 from trueup.audits.text import describe_scores, format_share, number, signed_count
 from trueup.errors import ArgumentError
 from trueup.reports.compare import curve_pairs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.audits.result import Source
+from trueup.audits.settings import Source
 from trueup.audits.text import certain_size, format_share, largest_certain_error, percent_off, signed_count
 from trueup.reports.compare import compared_sentences, compared_step, worse_segments
 from trueup.reports.page import render

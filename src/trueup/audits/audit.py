@@ -16,7 +16,7 @@ from trueup.audits.findings import compute_findings
 from trueup.audits.materiality import Tolerance
 from trueup.audits.partitions import partition_by_score
 from trueup.audits.problems import HeldRows, find_problems
-from trueup.audits.result import Audit, AuditSettings
+from trueup.audits.result import Audit
 from trueup.audits.segments import (
     MemoryRows,
     find_families,
@@ -26,6 +26,7 @@ from trueup.audits.segments import (
     segment_codes,
     target_labels,
 )
+from trueup.audits.settings import AuditSettings, check_min_rows_total, parse_min_tested
 from trueup.audits.summary import LazySummary, summarise
 from trueup.cluster.partitions import PartitionedTable, open_partitions
 from trueup.data.columns import check_aligned, engine_of, open_source
@@ -62,6 +63,8 @@ def audit(
     categorical: Sequence[Hashable] | Hashable = (),
     segments: Mapping[str, Any] | None = None,
     min_rows: int = 50,
+    min_tested: int | str | None = None,
+    min_rows_total: int | None = None,
     alpha: float = 0.05,
     adjust: str = "holm",
     max_cells: int = MAX_CELLS,
@@ -123,6 +126,11 @@ def audit(
     min_rows : int
         Segments with fewer rows are not tested. Levels of a column with fewer rows are listed as not testable, and tested
         together, as one more level of the column that is combined as the others are: "country=(112 rare levels)".
+    min_tested : int or str, optional
+        How many segments must be tested, or which share of all segments that have rows, such as ``"80%"``. If fewer are,
+        and nothing is found, the audit is not testable.
+    min_rows_total : int, optional
+        How many rows with outcomes there must be, in the same way.
     alpha : float
         Significance level of the family of tests, and of the intervals.
     adjust : {"holm", "max", "bh", "by"}
@@ -171,7 +179,8 @@ def audit(
     used_draws = int(draws) if adjust == "max" else 0
     settings = AuditSettings(
         int(depth), int(min_rows), float(alpha), str(adjust), int(max_cells), used_draws, int(random_state), family,
-        variance_power, None if tolerance is None else Tolerance.parse(tolerance),
+        variance_power, None if tolerance is None else Tolerance.parse(tolerance), parse_min_tested(min_tested),
+        check_min_rows_total(min_rows_total),
     )  # fmt: skip
     workers = Workers(threads, progress)
     if engine_of(data) is not None:

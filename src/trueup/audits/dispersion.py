@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup._types import BoolArray, FloatArray, Int32Array
-    from trueup.audits.result import AuditSettings
+    from trueup.audits.settings import AuditSettings
     from trueup.kernels.tally import SortedRows, Tally
 
     # Rows, sum of residuals, non-zero outcomes, whether one is negative, lowest score, largest absolute score or residual.

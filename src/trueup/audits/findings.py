@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.dispersion import Noise
-    from trueup.audits.result import AuditSettings
     from trueup.audits.segments import SegmentGrid
+    from trueup.audits.settings import AuditSettings
     from trueup.data.table import Table
 
     SegmentScores = list[list[tuple[FloatArray, FloatArray]]]  # of every segment, score and weight of its rows by chunk

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.audits.result import AuditSettings
     from trueup.audits.segments import SegmentGrid
+    from trueup.audits.settings import AuditSettings
     from trueup.data.bins import ColumnBinner
     from trueup.data.table import Schema
     from trueup.errors import WarningRecord

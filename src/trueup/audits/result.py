@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._optional import require
-from trueup.audits import materiality, text
+from trueup.audits import coverage, materiality, text
 from trueup.audits.findings import RankedFindings, deviation
-from trueup.audits.materiality import Tolerance, adjusted_ratios
+from trueup.audits.materiality import adjusted_ratios
 from trueup.audits.problems import MAX_CANDIDATES, HeldRows, Problem, ProblemRanks, Problems
 from trueup.audits.segments import OVERALL
 from trueup.audits.summary import AuditSummary, LazySummary
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.dispersion import Noise
     from trueup.audits.segments import SegmentColumns, SegmentFamily, SegmentGrid
+    from trueup.audits.settings import AuditSettings, Source
     from trueup.data.sampling import Sampling
     from trueup.data.table import Schema
     from trueup.errors import WarningRecord
@@ -41,37 +42,6 @@ if TYPE_CHECKING:
 AMBIGUOUS = -1
 MAX_LISTED_LEVELS = 12  # of an error message
 SIZE_COLUMNS = ("ecce", "sigma", "weight")  # of `certain_excess`
-
-
-@dataclass(frozen=True)
-class AuditSettings:
-    """The parameters of `audit` that determine which segments are tested, and how."""
-
-    depth: int
-    min_rows: int
-    alpha: float
-    adjust: str
-    max_cells: int
-    draws: int
-    random_state: int
-    family: str | None = None
-    variance_power: float | None = None
-    tolerance: Tolerance | None = None
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where the rows of an audit came from: files by name, size and digest, and the command that read them.
-
-    ``fit`` is the command that fits a correction on the same rows, ``again`` one that audits them in clusters if they are
-    not independent; ``training_rows`` is true if the rows look like those that the audited correction was fitted on.
-    """
-
-    files: tuple[tuple[str, int, str], ...]
-    command: str
-    fit: str = ""
-    training_rows: bool = False
-    again: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -550,8 +520,34 @@ class Audit:
 
     @property
     def state(self) -> str:
-        """The state of the audit, the most serious of its segments: see `Finding`."""
-        return str(min(set(self.derived["state"]), key=materiality.SEVERITY.index))
+        """The state of the audit, the most serious of its segments (see `Finding`).
+
+        "not testable" if nothing was found, and less was tested than ``min_tested`` and ``min_rows_total`` require.
+        """
+        state = str(min(set(self.derived["state"]), key=materiality.SEVERITY.index))
+        return materiality.NOT_TESTABLE if state == materiality.NOT_DETECTED and self.unmet else state
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """Which of the requirements ``min_tested`` and ``min_rows_total`` the audit does not meet."""
+        return tuple(coverage.unmet_requirements(self))
+
+    @property
+    def shortfalls(self) -> tuple[str, ...]:
+        """Why the audit shows too little for the scores to pass if nothing was found; empty if it tested enough.
+
+        Nothing, or less than required, could be tested; a segment with more than 10% of the rows could not; or the scores
+        are held-out predictions of a cross-fit. ``trueup audit --fail-if`` then exits with code 4.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> data = tu.simulate.lending(2_000, seed=1, calibrated=True)
+        >>> audit = tu.audit(data, outcome="outcome", prediction="prediction", by=["region"], min_rows_total=5_000)
+        >>> audit.shortfalls
+        ('2,000 rows have outcomes, fewer than the 5,000 required',)
+        """
+        return tuple(coverage.find_shortfalls(self))
 
     def count_state(self, state: str) -> int:
         """Return the number of segments in a state, such as "material": see `Finding`."""
@@ -660,6 +656,7 @@ class Audit:
         summary = (
             "verdict", "state", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute",
             "mce_relative", "prevalence", "unlabelled", "weightless", "thin", "weight_ratio", "weight_spread", "clusters",
+            "shortfalls",
         )  # fmt: skip
         roles = ("task", "outcome", "prediction", "weight", "classes", *(["cluster"] if self.schema.cluster else []))
         return {

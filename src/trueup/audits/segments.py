@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.dispersion import Noise
-    from trueup.audits.result import AuditSettings
+    from trueup.audits.settings import AuditSettings
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Feature, Schema, Table
     from trueup.kernels.tally import SortedRows

@@ -224,14 +224,9 @@ def format_share(share: float) -> str:
 
 def verdict(audit: Audit) -> str:
     """Return whether the scores are calibrated, in one sentence: how many segments are not, and the largest problem."""
-    from trueup.metrics.inference import MIN_CLUSTERS
-
-    if audit.untestable:
-        return f"not testable: {audit.untestable}"
-    if not audit.tested:
-        clusters = f" in {MIN_CLUSTERS} effective clusters" if audit.clusters else ""
-        reason = "; a few large clusters have most of the rows" if has_uneven_clusters(audit) else ""
-        return f"nothing could be tested: no segment has {min_tested_rows(audit):,} rows{clusters}{reason}"
+    unmet = "; ".join(audit.unmet)
+    if audit.untestable or not audit.tested:
+        return f"{nothing_tested(audit)}{f'; {unmet}' if unmet else ''}"
     were = " of columns was" if len(audit.dropped) == 1 else "s of columns were"
     ending = f"; {len(audit.dropped):,} combination{were} not tested" if audit.dropped else ""
     ending += "; nearly blind: these are held-out scores of a cross-fit" if audit.cross_fitted else ""
@@ -239,7 +234,10 @@ def verdict(audit: Audit) -> str:
     at = f"at {significance_level(audit.settings.alpha)} ({ADJUSTMENTS[audit.settings.adjust]})"
     if not audit.miscalibrated:
         tested = f"{audit.tested:,} segment{'' if audit.tested == 1 else 's'} tested {at}"
+        if unmet:
+            return f"{materiality.NOT_TESTABLE}: {unmet}; nothing found in {tested}{_name_untested(audit)}{ending}"
         return f"{materiality.NOT_DETECTED}: {tested}{_name_untested(audit)}{ending}"
+    ending += f"; {unmet}" if unmet else ""
     problems, tolerance = audit.problems, audit.settings.tolerance
     distinct = f"{len(problems):,} distinct problem{'' if len(problems) == 1 else 's'}"
     worst = problems[0].finding
@@ -250,6 +248,17 @@ def verdict(audit: Audit) -> str:
         count += f",{' some' if audit.rejected > 1 else ''} by {size} or more" if size else ""
         return f"{materiality.DETECTED}: {count}; {distinct}; {largest}{ending}"
     return f"{audit.state}: {', '.join(_count_states(audit, at))}; {distinct}; {largest}{ending}"
+
+
+def nothing_tested(audit: Audit) -> str:
+    """Return why an audit tested no segment."""
+    from trueup.metrics.inference import MIN_CLUSTERS
+
+    if audit.untestable:
+        return f"{materiality.NOT_TESTABLE}: {audit.untestable}"
+    clusters = f" in {MIN_CLUSTERS} effective clusters" if audit.clusters else ""
+    reason = "; a few large clusters have most of the rows" if has_uneven_clusters(audit) else ""
+    return f"nothing could be tested: no segment has {min_tested_rows(audit):,} rows{clusters}{reason}"
 
 
 def largest_name(audit: Audit) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import shlex
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trueup._optional import require_installed
+from trueup._temporary import remove_all
 from trueup.cli import console
 from trueup.cli.next_steps import option_name, option_words
 from trueup.cli.parser import build_parser, check_arguments
@@ -19,15 +21,28 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["command", "main"]
 
 PACKAGES = ("duckdb", "narwhals", "numba", "rich", "scipy", "sklearn")  # what an install that only scores rows lacks
-SUCCESS, INVALID_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 2, 3, 130
+SUCCESS, INVALID_INPUT, INTERNAL_ERROR = 0, 2, 3
+
+
+def command() -> NoReturn:
+    """Run the command line as the process that it is."""
+    code = main()
+    if console.was_stopped():
+        # Python remembers an interruption inside `exec`, and would end with SIGINT instead; and nobody waits for a thread.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code, as listed in `trueup audit --help`."""
+    """Run the command and return its exit code, as listed in `trueup audit --help` and docs/command-line.md."""
     arguments: argparse.Namespace | None = None
+    console.forget_signals()
     try:
         parser = build_parser()
         try:
@@ -41,20 +56,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.words = list(sys.argv[1:] if argv is None else argv)  # as typed
         require_installed("the command line", *PACKAGES)
         check_arguments(arguments)
-        with contextlib.ExitStack() as arguments.cleanup, console.exit_after_interrupt(), warnings.catch_warnings():
+        with console.stop_on_signals(), contextlib.ExitStack() as arguments.cleanup, warnings.catch_warnings():
             warnings.simplefilter("always", TrueupWarning)
             _print_warnings()
             return int(importlib.import_module(f"trueup.cli.{arguments.verb}").run(arguments))
     except KeyboardInterrupt:
-        console.complain("interrupted")
-        return INTERRUPTED
+        return _stop()
     except TrueupError as error:
+        if console.was_stopped():
+            return _stop()
         console.complain(format_error(error, arguments))
         return INVALID_INPUT
     except MemoryError:
         console.complain("error: not enough memory\nhint: name fewer columns, read fewer rows, or set --memory")
         return INVALID_INPUT
     except Exception as error:  # noqa: BLE001  (users see a traceback only with --debug)
+        if console.was_stopped():  # compiled code turns KeyboardInterrupt into errors of its own
+            return _stop()
         debug = arguments is not None and arguments.debug
         if debug:
             import traceback
@@ -64,6 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         advice = "" if debug else "; run with --debug and include the traceback"
         console.complain(f"this is an error in trueup, please report it{advice}")
         return INTERNAL_ERROR
+
+
+def _stop() -> int:
+    """Remove what an interruption at an unlucky moment has left, and return the exit code of the signal."""
+    remove_all()
+    return console.stop_status()
 
 
 def format_error(error: TrueupError, arguments: argparse.Namespace | None) -> str:

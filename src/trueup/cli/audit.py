@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trueup.audits.audit import MAX_CELLS, audit, warn_of_soft_outcomes
 from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TESTABLE, POSSIBLE, WITHIN_TOLERANCE, Tolerance
-from trueup.audits.result import Audit, Source
+from trueup.audits.settings import Source, check_min_rows_total, parse_min_tested
 from trueup.audits.text import findings_table, has_large_untested, notes, number, score_lines, shorten
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_audit, cluster_words, fit_words, option_words
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
+    from trueup.audits.result import Audit
     from trueup.calibrators.model import Model
     from trueup.data.table import Table
 
@@ -43,7 +44,7 @@ STYLES = {
     MATERIAL: "red", DETECTED: "red", POSSIBLE: "yellow", WITHIN_TOLERANCE: "yellow",
     NOT_DETECTED: "green", NOT_TESTABLE: "yellow",
 }  # fmt: skip
-FAILING = {"possibly-material": POSSIBLE, "untestable": NOT_TESTABLE}  # states of an audit that --fail-if adds
+PASSED, FOUND, UNTESTABLE = 0, 1, 4  # exit codes of a gate
 EXTENSIONS = {".html": "page", ".htm": "page", ".md": "markdown", ".csv": "csv", ".json": "json"}
 EXAMPLES = {"page": "report.html", "markdown": "summary.md", "csv": "segments.csv", "json": "audit.json"}
 OPTIONS = {"report": "page", "markdown": "markdown", "csv": "csv", "json": "json"}
@@ -96,12 +97,43 @@ class ScoreAudits(NamedTuple):
         return self.audit if self.other is None else {self.other_name: self.other, self.name: self.audit}
 
 
+class Gate(NamedTuple):
+    """The exit code of an audit, and what determined it.
+
+    ``fail_if``, ``min_tested`` and ``min_rows_total`` are as given; without any of them every audit passes. What was found
+    counts before what could not be tested.
+    """
+
+    fail_if: tuple[str, ...]
+    min_tested: int | str | None
+    min_rows_total: int | None
+    exit_code: int = PASSED
+    reasons: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, audit: Audit, arguments: argparse.Namespace) -> Gate:
+        """Return the gate of the options for an audit."""
+        fail_if = tuple(io.split_names(arguments.fail_if or ()))
+        gate = cls(fail_if, audit.settings.min_tested, audit.settings.min_rows_total)
+        if fail_if and audit.state in (MATERIAL, DETECTED, *([POSSIBLE] if "possibly-material" in fail_if else [])):
+            return gate._replace(exit_code=FOUND, reasons=(audit.state,))
+        shortfalls = audit.shortfalls if fail_if else audit.unmet
+        return gate._replace(exit_code=UNTESTABLE, reasons=shortfalls) if shortfalls else gate
+
+    @property
+    def line(self) -> str:
+        """The exit code and its reasons in one line; empty without a gate."""
+        if not self.fail_if and self.min_tested is None and self.min_rows_total is None:
+            return ""
+        reasons = f": {'; '.join(self.reasons)}" if self.reasons else ""
+        word = "passed" if self.exit_code == PASSED else "failed"
+        return f"gate {word} (exit code {self.exit_code}){reasons}"
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     Tolerance.parse(arguments.tolerance)
-    if arguments.fail_if in ("material", "possibly-material") and arguments.tolerance is None:
-        hint = "add the largest error that does not matter, such as --tolerance 10%, or use --fail-if miscalibrated"
-        raise ArgumentError(f"--fail-if {arguments.fail_if} needs a tolerance", hint=hint)
+    _check_gate(arguments)
     if arguments.family is not None and arguments.task == "auto":
         arguments.task = "regression"
     profile = load_profile(arguments.profile)
@@ -139,12 +171,20 @@ def run(arguments: argparse.Namespace) -> int:
         _write(export, audits, arguments)
     if not to_standard_output:
         _show(audits, arguments, exports)
-    return 1 if arguments.fail_if is not None and _fails(audits.audit, arguments.fail_if) else 0
+    gate = Gate.of(audits.audit, arguments)
+    if gate.exit_code == UNTESTABLE:
+        console.complain(gate.line)
+    return gate.exit_code
 
 
-def _fails(audit: Audit, fail_if: str) -> bool:
-    """Return whether an audit fails: if an error is material, any significant one without a tolerance, or as asked."""
-    return audit.state in (MATERIAL, DETECTED, FAILING.get(fail_if))
+def _check_gate(arguments: argparse.Namespace) -> None:
+    """Raise if --fail-if names a state that only a tolerance defines, or a requirement is invalid."""
+    parse_min_tested(arguments.min_tested)
+    check_min_rows_total(arguments.min_rows_total)
+    for state in io.split_names(arguments.fail_if or ()):
+        if state in ("material", "possibly-material") and arguments.tolerance is None:
+            hint = "add the largest error that does not matter, such as --tolerance 10%, or use --fail-if miscalibrated"
+            raise ArgumentError(f"--fail-if {state} needs a tolerance", hint=hint)
 
 
 def _check_section_options(arguments: argparse.Namespace, profile: Profile, exports: Sequence[Export]) -> None:
@@ -190,7 +230,7 @@ def _audit(
         alpha=arguments.alpha, adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed,
         threads=arguments.threads, max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells,
         family=arguments.family, variance_power=arguments.variance_power, tolerance=arguments.tolerance,
-        progress=progress.step,
+        min_tested=arguments.min_tested, min_rows_total=arguments.min_rows_total, progress=progress.step,
     )  # fmt: skip
     second, hard, on_training_rows = None, False, False
     exposure = rows.find_optional(arguments.exposure, "exposure")
@@ -375,16 +415,18 @@ def _write(export: Export, audits: ScoreAudits, arguments: argparse.Namespace) -
     """Write one output with the vocabulary and tables of the profile."""
     from trueup.reports import page  # the text on the terminal needs neither this nor calibrators
 
-    results, profile, fix = audits.by_name, arguments.profile, audits.fix
+    results, profile, fix, gate = audits.by_name, arguments.profile, audits.fix, Gate.of(audits.audit, arguments)
     if export.kind == "page":
         page.report(results, export.path, title=arguments.title, profile=profile, fix=fix, **audits.for_sections)
     elif export.kind == "markdown":
         options = {"profile": profile, "fix": fix, "title": arguments.title, **audits.for_sections}
-        io.write_chunks(export.path, [page.markdown(results, **options)])
+        line = f"\n{page.prose(gate.line)}\n" if gate.line else ""
+        io.write_chunks(export.path, [page.markdown(results, **options), line])
     elif export.kind == "csv":
         io.write_chunks(export.path, page.csv_lines(results))
     else:
-        io.write_chunks(export.path, page.json_lines(results, profile, fix, **audits.for_sections))
+        extra = {"gate": gate._asdict()} if gate.line else {}
+        io.write_chunks(export.path, page.json_lines(results, profile, fix, extra=extra, **audits.for_sections))
 
 
 # The source of the rows

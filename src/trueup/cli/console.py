@@ -1,4 +1,4 @@
-"""Text to the terminal and to pipes, the progress bar of long work, and Ctrl-C."""
+"""Text to the terminal and to pipes, the progress bar of long work, and signals that end the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 PROGRESS_DELAY_S = 1.0
-INTERRUPT_GRACE_S = 3.0  # after Ctrl-C, before compiled code that does not react is terminated
+INTERRUPT_GRACE_S = 3.0  # after a signal, before compiled code that does not react is terminated
+SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "terminated: the terminal was closed"}
+STOPPING = {getattr(signal, name): text for name, text in SIGNALS.items() if hasattr(signal, name)}
+_received: list[int] = []  # signals that stop this process
 
 
 def printable(text: str) -> str:
@@ -143,11 +146,12 @@ class ProgressDisplay:
 
 
 @contextlib.contextmanager
-def exit_after_interrupt() -> Iterator[None]:
-    """Exit the process with code 130 if the work has not stopped a grace period after Ctrl-C.
+def stop_on_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt at SIGTERM and SIGHUP, as at Ctrl-C; exit if the work has not stopped a grace period later.
 
     Python raises KeyboardInterrupt only between its own instructions, which a long query or kernel may not reach for
-    hours. The operating system writes to the wakeup descriptor at once, and a thread reads it.
+    hours. The operating system writes to the wakeup descriptor at once, and a thread reads it. A signal that the parent of
+    the process ignores, as nohup does, stays ignored. `stop_status` has the exit code.
     """
     if os.name != "posix" or threading.current_thread() is not threading.main_thread():
         yield
@@ -155,12 +159,18 @@ def exit_after_interrupt() -> Iterator[None]:
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     done = threading.Event()
+    defaults = (signal.SIG_DFL, signal.default_int_handler)
+    handled = {number: handler for number in STOPPING if (handler := signal.getsignal(number)) in defaults}
     previous = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     thread = threading.Thread(target=_listen, args=(read_end, done), daemon=True)
     thread.start()
+    for number in handled:
+        signal.signal(number, _stop)
     try:
         yield
     finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
         done.set()
         signal.set_wakeup_fd(previous)
         os.close(write_end)  # ends the thread
@@ -168,15 +178,40 @@ def exit_after_interrupt() -> Iterator[None]:
         os.close(read_end)
 
 
+def forget_signals() -> None:
+    """Forget the signals of an earlier command in this process."""
+    _received.clear()
+
+
+def was_stopped() -> bool:
+    """Return whether a signal has stopped the command: an error after that follows from it."""
+    return bool(_received)
+
+
+def stop_status() -> int:
+    """Print why the process ends after KeyboardInterrupt, and return its exit code: 128 plus the number of the signal."""
+    return _report_stop(_received[0] if _received else signal.SIGINT)
+
+
+def _stop(number: int, _: Any) -> None:
+    """Raise KeyboardInterrupt at the first signal; later ones do not interrupt what is being removed."""
+    _received.append(number)
+    if len(_received) == 1 or number == signal.SIGINT:
+        raise KeyboardInterrupt
+
+
+def _report_stop(number: int) -> int:
+    complain(STOPPING[signal.Signals(number)])
+    return 128 + number
+
+
 def _listen(read_end: int, done: threading.Event) -> None:
-    while signals := os.read(read_end, 64):
-        if signal.SIGINT in signals and not done.wait(INTERRUPT_GRACE_S):
+    while numbers := os.read(read_end, 64):
+        stopping = next((number for number in numbers if number in STOPPING), None)
+        if stopping is not None and not done.wait(INTERRUPT_GRACE_S):
             if sys.stderr is not None and sys.stderr.isatty():
                 sys.stderr.write("\x1b[?25h\n")  # show the cursor, which a progress bar hides
-            from trueup.storage import unfinished
+            from trueup._temporary import remove_all
 
-            for path in list(unfinished):
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-            complain("interrupted")
-            os._exit(130)
+            remove_all()
+            os._exit(_report_stop(stopping))

@@ -67,7 +67,7 @@ def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, 
 def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
     """State the next step as the page does, with the commands that write a page and that fit a correction."""
     from trueup.audits.materiality import NOT_DETECTED  # other commands need no audits
-    from trueup.audits.result import Source
+    from trueup.audits.settings import Source
     from trueup.audits.text import has_large_untested, unclustered_column
 
     if unclustered_column(audits.audit) is not None:  # other steps would follow from p-values that do not hold
@@ -110,7 +110,7 @@ def cluster_words(audit: Audit, arguments: argparse.Namespace) -> list[str]:
 
 
 def _with_clusters(audit: Audit, arguments: argparse.Namespace) -> list[str]:
-    from trueup.audits.result import Source
+    from trueup.audits.settings import Source
     from trueup.reports.summary import next_step
 
     words = cluster_words(audit, arguments)

@@ -134,11 +134,15 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--draws": option("simulated data sets of --adjust max (default 199)", "N", type=int, default=199),
     "--seed": option("seed of random numbers (default 0)", "N", type=int, default=0),
     "--fail-if": option(
-        "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated and, with --tolerance, material; "
-        "material: the same, and needs --tolerance; possibly-material: also if an error may exceed the tolerance; "
-        "untestable: also if no segment could be tested",
-        "STATE", choices=("miscalibrated", "material", "possibly-material", "untestable"),
+        "a gate: exit with code 1 if miscalibrated: if any segment is significantly miscalibrated and, with --tolerance, "
+        "material; material: the same, and needs --tolerance; possibly-material: also if an error may exceed it; "
+        "exit with code 4 if nothing, or too little, could be tested: untestable, which every gate includes",
+        "STATE,STATE", choices=("miscalibrated", "material", "possibly-material", "untestable"), **LIST,
     ),
+    "--min-tested": option(
+        "exit with code 4 if fewer segments could be tested: a number, or a share of all that have rows, such as 80%%", "N"
+    ),
+    "--min-rows-total": option("exit with code 4 if there are fewer rows with outcomes", "N", type=int),
     "--tolerance": option(
         "the largest error that does not matter: a difference of observed and expected mean (0.02), or a percentage of the "
         "expected mean (10%%); errors that certainly exceed it are material",
@@ -304,8 +308,9 @@ examples:
 names: lists are separated by commas, and their options may be repeated. A column whose name contains
   a comma is found too: --by a --by "b,c" names the column "b,c" if it exists.
 
-exit codes: 0 success; 1 --fail-if found what it names; 2 invalid input or usage; 3 an error in trueup;
-  130 interrupted.
+exit codes: 0 success; 1 --fail-if: found what it names; 2 invalid input or usage; 3 an error in trueup;
+  4 --fail-if, --min-tested or --min-rows-total: nothing, or less than required, could be tested;
+  130 interrupted (Ctrl-C); 143 terminated (SIGTERM); 129 the terminal was closed (SIGHUP).
 """,
         {
             "rows": (FILES, "--format", "--encoding", "--sql", "--memory", "--spill"),
@@ -319,7 +324,7 @@ exit codes: 0 success; 1 --fail-if found what it names; 2 invalid input or usage
             ),
             "test": (
                 Use("--alpha", "0.05 by default, for one look; use less if audits are repeated"),
-                "--adjust", "--draws", "--seed", "--fail-if", "--tolerance",
+                "--adjust", "--draws", "--seed", "--fail-if", "--min-tested", "--min-rows-total", "--tolerance",
             ),
             "output": (
                 Use("--output", "by its extension: .html a self-contained page, .md a summary, .csv all segments, .json "
@@ -626,11 +631,13 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = [str(choice) for choice in action.choices or ()]
-        if choices and str(value) not in choices:
-            similar = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=CHOICE_SIMILARITY)
+        several = isinstance(action, argparse._AppendAction) and isinstance(value, str)
+        names = [item.strip() for item in value.split(",")] if several else [str(value)]
+        if choices and (name := next((name for name in names if name not in choices), None)) is not None:
+            similar = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=CHOICE_SIMILARITY)
             option = action.option_strings[-1:] if action.option_strings else []
             self._similar_choice = " ".join([*option, *similar]) if similar else ""
-            raise argparse.ArgumentError(action, f"invalid choice: {value!r} (choose from {', '.join(choices)})")
+            raise argparse.ArgumentError(action, f"invalid choice: {name!r} (choose from {', '.join(choices)})")
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint, and exit with code 2."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import pickle
 import secrets
-import shutil
 import time
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from urllib.parse import urlparse
 import numpy as np
 
 from trueup._optional import require
+from trueup._temporary import remove
 from trueup.cluster.partitions import ClusterFrame, ShuffledRecords, check_columns, predict_rows, required_columns
 from trueup.cluster.worker import (
     GRACE_SECONDS,
@@ -359,7 +359,8 @@ def _task_error(task: Any) -> BaseException | None:
 
 def _delete_spills(run_id: str, dask_worker: Any = None) -> None:
     for directory in Path(dask_worker.local_directory).glob(f"{PREFIX}{run_id}*"):
-        shutil.rmtree(directory, ignore_errors=True)
+        if directory.is_dir():  # and not a lock file, which is removed with it
+            remove(directory)
 
 
 def predict_frame(model: Any, frame: Any, threads: int, *, lenient: bool = False) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +50,7 @@ BYTES_PER_LEVEL = 800  # of a text, its label and its statistics, and of sorting
 MAX_OUTCOMES = 10_000  # of several classes
 MIN_DUCKDB_MEMORY = 50 * 10**6  # bytes; DuckDB does not work with less
 BYTES_PER_THREAD = 50 * 10**6  # that DuckDB needs to read and write
+INTERRUPT_INTERVAL_S = 0.1  # between attempts to stop a statement
 COPIES = 4  # of every value: in the result of the query, returned from it, validated, and scored
 MAX_UNKNOWN_TEXTS = 10_000  # distinct unknown texts of a chunk that are reported
 UNKNOWN = -2  # the code of a text that is not in the vocabulary, until it is counted
@@ -626,5 +627,7 @@ def _run(con: Any, query: str) -> None:
         try:
             running.result()
         except KeyboardInterrupt:
-            con.interrupt()
+            while not running.done():  # a statement that has not begun yet does not notice
+                con.interrupt()
+                wait([running], INTERRUPT_INTERVAL_S)
             raise

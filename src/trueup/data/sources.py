@@ -13,7 +13,6 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 from trueup.data.encodings import damaged, open_binary, wrong_encoding
 from trueup.data.scan import Files, RemoteFile, is_compressed, without_compression
 from trueup.errors import FileError
-from trueup.storage import unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +48,6 @@ def copy_for_duckdb(files: Files, directory: str | Path) -> Files:
 
 def _copy(path: Path, target: Path, encoding: str) -> None:
     """Copy one file, decompressed, from its ``encoding`` to UTF-8."""
-    unfinished.add(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_binary(path) as source, target.open("wb") as copy:
@@ -80,7 +78,6 @@ def decode_chunks(source: IO[bytes], encoding: str) -> Iterator[str]:
 def spool(stream: BinaryIO, directory: Path, kind: str | None, encoding: str) -> Path:
     """Copy a stream, such as standard input, to a file of the directory whose name states its format; return the path."""
     path = directory / "standard-input"
-    unfinished.add(path)
     try:
         with path.open("wb") as copy:
             shutil.copyfileobj(stream, copy, CHUNK_BYTES)
@@ -90,7 +87,6 @@ def spool(stream: BinaryIO, directory: Path, kind: str | None, encoding: str) ->
         target = path.rename(path.with_name(path.name + suffix))
     except OSError as error:
         raise FileError(f"cannot copy standard input to {directory}: {error.strerror}", hint=COPY_HINT) from error
-    unfinished.add(target)
     return target
 
 

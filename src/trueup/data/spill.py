@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup import _temporary
 from trueup.data.table import Schema, Table
 from trueup.errors import DataError, FileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from trueup._types import AnyArray
 
@@ -41,7 +41,7 @@ class TableSpill:
     @classmethod
     def create(cls, parent: str | Path | None = None, label: str = "", **hints: Any) -> TableSpill:
         """Create an empty spill in a new directory in ``parent``, by default the system's; ``label`` is in its name."""
-        return cls(Path(tempfile.mkdtemp(prefix=PREFIX + label, dir=parent)), **hints)
+        return cls(_temporary.create_directory(parent, PREFIX + label), **hints)
 
     def add(self, table: Table) -> None:
         """Append the rows of a Table."""
@@ -87,7 +87,7 @@ class TableSpill:
 
     def close(self) -> None:
         """Delete the directory."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        _temporary.remove(self.directory)
 
     def __enter__(self) -> TableSpill:
         return self
@@ -126,8 +126,10 @@ class TableSpill:
 def temporary_directory(spill: Path | None) -> Iterator[str]:
     """Create a temporary directory in the directory ``spill``, by default the system's, and delete it at the end."""
     try:
-        directory = tempfile.TemporaryDirectory(prefix="trueup-", dir=spill, ignore_cleanup_errors=True)
+        directory = _temporary.create_directory(spill)
     except OSError as error:
         raise FileError(f"cannot write to {spill}: {error.strerror}", hint="name another spill directory") from error
-    with directory as name:
-        yield name
+    try:
+        yield str(directory)
+    finally:
+        _temporary.remove(directory)

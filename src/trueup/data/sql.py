@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 import glob
 import re
-import tempfile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import duckdb
 import numpy as np
 
+from trueup._temporary import temporary_directory
 from trueup._validate import check_integer
 from trueup.data.clusters import IDENTIFIER_NAME
 from trueup.data.columns import MAX_EXACT, CodedColumn, ColumnSource, UnreadColumn, as_tuple
@@ -275,7 +275,7 @@ def connect(threads: int | None, memory: int | None = None, spill: Path | None =
     """Open a connection that reads only the files named in its queries, and spills to a directory of its own."""
     check_integer("threads", threads, 1, optional=True)
     # By default DuckDB spills beside the user's files, downloads extensions, and takes names in SQL for Python variables.
-    with tempfile.TemporaryDirectory(prefix="trueup-", dir=spill, ignore_cleanup_errors=True) as directory:
+    with temporary_directory(spill) as directory:
         config: dict[str, Any] = {"temp_directory": directory, "python_enable_replacements": "false"}
         config |= {} if memory is None else {"memory_limit": f"{memory}B"}
         config |= {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}

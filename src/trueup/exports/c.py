@@ -10,12 +10,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._temporary import temporary_directory
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def run_c(text: str, program: Program, columns: Mapping[str, AnyArray], *, prefi
     known = [{text: _text_record(text) for text in set(own)} for own in texts]
     records = [[payload[at * size : (at + 1) * size] for at in range(rows)]]
     records += [[place[text] for text in own] for place, own in zip(known, texts, strict=True)]
-    with tempfile.TemporaryDirectory(prefix="trueup-export-") as folder:
+    with temporary_directory() as folder:
         source, binary = Path(folder, "check.c"), Path(folder, "check")
         Path(folder, "model.h").write_text(text, encoding="utf-8")
         source.write_text(main, encoding="utf-8")

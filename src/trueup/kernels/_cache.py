@@ -189,12 +189,12 @@ class KernelCache:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file under another name and rename it; raise OSError and leave nothing if that fails."""
+    """Write a file under another name and rename it; raise and leave nothing if that fails."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.write_bytes(content)
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise

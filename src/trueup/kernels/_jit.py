@@ -131,6 +131,7 @@ class Kernel:
                 return self.__dict__["dispatcher"]
             import numba
 
+            _protect_forks()
             dispatcher = numba.njit(self.function, nogil=True, error_model="numpy")
             dispatcher._cache = cache = self._cache
             compile_plain = dispatcher.compile
@@ -205,7 +206,6 @@ class Kernel:
 
     def _compile_in_background(self, arguments: tuple[Any, ...]) -> None:
         """Start a thread that compiles the kernel for calls like this one; the process ends when it has finished."""
-        _protect_forks()
 
         def compile_kernel() -> None:
             with _compiling:

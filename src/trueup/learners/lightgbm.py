@@ -21,6 +21,7 @@ import lightgbm as lgb
 import numpy as np
 from lightgbm.basic import _LIB, _ConfigAliases, _safe_call  # type: ignore[attr-defined]
 
+from trueup._forks import usable_threads
 from trueup.errors import ArgumentError, TrueupError
 from trueup.kernels.trees import ARRAY_TYPES, MAX_DEPTH, Forest, join_forests
 
@@ -118,7 +119,7 @@ class GrowthParameters:
         """Return the parameters of LightGBM that determine bins; training must repeat them."""
         return {
             "max_bin": self.bins, "feature_pre_filter": False, "enable_bundle": False, "verbosity": -1,
-            "bin_construct_sample_cnt": SAMPLE_ROWS, "num_threads": self.threads,
+            "bin_construct_sample_cnt": SAMPLE_ROWS, "num_threads": usable_threads(self.threads),
         }  # fmt: skip
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from trueup.audits.result import Audit, AuditSettings, Finding
+    from trueup.audits.result import Audit, Finding
+    from trueup.audits.settings import AuditSettings
     from trueup.audits.summary import AuditSummary
     from trueup.metrics.reliability import ReliabilityCurve
 

@@ -379,10 +379,12 @@ def _csv_value(value: Any) -> Any:
 # JSON
 
 
-def json_lines(results: Results, profile: str = "general", fix: Any = None, **options: Any) -> Iterator[str]:
+def json_lines(
+    results: Results, profile: str = "general", fix: Any = None, *, extra: Mapping[str, Any] | None = None, **options: Any
+) -> Iterator[str]:
     """Yield the last audit as strict JSON, one segment per line, with earlier audits and what ``fix`` corrected.
 
-    ``options`` are those of `build_sections`, for the last audit.
+    ``extra`` are further values by key; ``options`` are those of `build_sections`, for the last audit.
     """
     named, vocabulary = name_audits(results), load_profile(profile).vocabulary
     audits = list(named.values())
@@ -400,7 +402,8 @@ def json_lines(results: Results, profile: str = "general", fix: Any = None, **op
     step = summary.next_step(audits[0], vocabulary)
     if len(audits) > 1:
         step = compare.compared_step(named, vocabulary, training_rows=training_rows)
-    yield f',\n"next": {json.dumps(step._asdict())}'
+    for key, value in {"next": step._asdict(), **(extra or {})}.items():
+        yield f",\n{json.dumps(key)}: {json.dumps(value, allow_nan=False)}"
     yield "}\n"
 
 

@@ -151,7 +151,8 @@ def lead(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> list[str]
     if not audit.tested:
         clusters = " in enough clusters" if audit.clusters else ""
         return [f"No {vocabulary.segment} has {min_tested_rows(audit):,} {vocabulary.rows}{clusters}."]
-    sentences = [_count_findings(audit, vocabulary), *_sizes(audit, vocabulary)]
+    sentences = [*(f"{reason[0].upper()}{reason[1:]}." for reason in audit.unmet), _count_findings(audit, vocabulary)]
+    sentences += _sizes(audit, vocabulary)
     listed = [problem.finding.segment for problem in problems_of(audit)[:MAIN_PROBLEMS]]
     if audit.overall.segment not in listed and (scores := describe_scores(audit.overall)):
         sentences.append(f"Over all {vocabulary.rows}, {scores.replace('scores', 'scores are', 1)}.")
@@ -353,6 +354,8 @@ def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> Next
         return _after_findings(audit, vocabulary)
     if has_large_untested(audit):
         return _after_untested(audit, vocabulary)
+    if audit.unmet:
+        return NextStep((f"Collect more {rows}: {'; '.join(audit.unmet)}.",))
     overall = audit.overall
     scale = abs(overall.expected)
     if math.isfinite(overall.mde) and scale > 0 and overall.mde > LARGE_UNDETECTED_ERROR * scale:

@@ -102,6 +102,11 @@ def _library() -> ctypes.CDLL:
 def available() -> bool:
     """Return whether torch finds a GPU; warn if it finds none."""
     torch = require("torch", extra="gpu")
+    if getattr(torch.cuda, "_is_in_bad_fork", bool)():
+        raise TrueupError(
+            "device='cuda' cannot be used in a process that was forked after CUDA was started",
+            hint="start processes with the method spawn or forkserver, or use device='cpu'",
+        )
     if torch.cuda.is_available():
         return True
     warnings.warn(
