@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import sys
 import time
@@ -14,13 +15,12 @@ import numpy as np
 import checks
 from grower_workers import CascadeFit, run_fits
 from trueup.cluster.communicator import DEFAULT_TIMEOUTS, Timeouts
-from trueup.cluster.worker import WorkerJob, local_address, reserve_address, run_worker
+from trueup.cluster.worker import RESUME_HINT, WorkerJob, local_address, reserve_address, run_worker
 from trueup.data.frame import read
 from trueup.data.spill import TableSpill
 from trueup.errors import LostWorkerError
 
 QUICK = Timeouts(connect=60.0, heartbeat=0.5, silent=8.0)
-RESULT, STOP = "result", "stop"
 PARAMETERS = {"features": checks.FEATURES, "rounds": 2, "trees": 10, "repeats": 1}
 
 
@@ -29,24 +29,24 @@ def make_table(count=600):
     return read(checks.rows("binary", count), outcome="y", prediction="p", features=checks.FEATURES)
 
 
-def make_work(directory, repeat):
-    """Return the work of the workers: fits of half of the rows on each, once or until the file ``stop`` exists."""
+def make_work(directory=None):
+    """Return the work of the workers: fits of half of the rows on each, for ever if there is a directory for the models."""
     table = make_table()
     fit = CascadeFit(table, np.arange(len(table)) % 3, np.arange(len(table)) * 2 // len(table))
-    return partial(fit_on_hosts, fit=fit, directory=str(directory), repeat=repeat)
+    return partial(fit_on_hosts, fit=fit, directory=None if directory is None else str(directory))
 
 
-def fit_on_hosts(table, sizes, communicator, *, fit, directory, repeat):
-    """Fit cascades with the other host; leave a file after every fit. Return the model and sums that do not add exactly."""
+def fit_on_hosts(table, sizes, communicator, *, fit, directory):
+    """Fit cascades with the other host, and add sums that are not exact; return the first result, or write every one."""
     count = 0
     while True:
         (result,) = run_fits(table, sizes, communicator, fits=[fit])
+        sums = communicator.all_reduce_sum(0.1 * np.arange(1, 6) / (3 + communicator.rank))
+        result = comparable(result) | {"sums": sums}
+        if directory is None:
+            return result
         count += 1
-        Path(directory, f"fits-{communicator.rank}").write_text(str(count))
-        stopped = communicator.all_reduce_max(float(Path(directory, STOP).exists() or not repeat))
-        if stopped:
-            sums = communicator.all_reduce_sum(0.1 * np.arange(1, 6) / (3 + communicator.rank))
-            return {"fit": comparable(result), "sums": sums.tolist()}
+        write_result(Path(directory), f"model-{communicator.rank}", result | {"count": count})
 
 
 def comparable(result):
@@ -71,25 +71,23 @@ def exchange(directory, rank, address):
     return [pickle.loads(path.read_bytes()) for path in paths]
 
 
-def run_bare_worker(directory, rank, other, *, patient):
-    """Run the worker of this host; return its result, or the error and the time since the last fit."""
-    address = reserve_address(local_address(other))
-    addresses = exchange(directory, rank, address)
-    job = WorkerJob(pickle.dumps(make_work(directory, repeat=True)), timeouts=DEFAULT_TIMEOUTS if patient else QUICK)
+def run_bare_worker(directory, rank, other, timeouts):
+    """Run the worker of this host until the other is lost; return the announced addresses and the error."""
+    addresses = exchange(directory, rank, reserve_address(local_address(other)))
+    job = WorkerJob(pickle.dumps(make_work(directory)), timeouts=timeouts)
     with TableSpill.create(directory) as spill:
         spill.add(make_table().take(np.arange(2)))
         try:
-            result = run_worker(spill, job, addresses, rank)
+            run_worker(spill, job, addresses, rank)
         except LostWorkerError as error:
-            return {"hosts": [one.host for one in addresses], "error": str(error)}
-    return {"hosts": [one.host for one in addresses], "result": None if result is None else pickle.loads(result)}
+            return {"hosts": [one.host for one in addresses], "error": str(error), "lost": time.time()}
 
 
 def announce_round(table, sizes, communicator, *, plan, rounds, directory):
     """Fit a round, after a pause in which the other host can be taken away."""
     from trueup.calibrators.mcgrad.partitioned import _fit_round
 
-    Path(directory, f"fits-{communicator.rank}").write_text("1")
+    write_result(Path(directory), f"model-{communicator.rank}", {"count": 1})
     time.sleep(2)
     return _fit_round(table, sizes, communicator, plan=plan, rounds=rounds)
 
@@ -123,30 +121,63 @@ def run_dask_client(directory, own):
     import dask.dataframe as dd
     import distributed
 
-    import trueup.cluster.dask
-
-    trueup.cluster.dask.WorkerJob = partial(WorkerJob, timeouts=QUICK)
-    dask.config.set({"distributed.comm.timeouts.connect": "10s", "distributed.comm.timeouts.tcp": "10s"})
+    WorkerJob.__init__.__defaults__ = (RESUME_HINT, 1, QUICK)
+    dask.config.set({"distributed.comm.timeouts.connect": "10s"})
     scheduler = {"cls": distributed.Scheduler, "options": {"host": own, "port": 8786, "dashboard": False}}
     with distributed.SpecCluster(workers={}, scheduler=scheduler) as cluster, distributed.Client(cluster) as client:
         client.wait_for_workers(2, timeout=90)
         result = run_client(directory, lambda rows: dd.from_pandas(rows, npartitions=4, sort=False), "dask")
         result["workers"] = sorted(client.nthreads())
-        write_result(directory, 0, result)  # closing a cluster with a lost worker takes its time
+        write_result(directory, "result-0", result)  # closing a cluster with a lost worker takes its time
 
 
-def write_result(directory, rank, result):
-    """Write the result of a host for the test, at once."""
-    (directory / f"{RESULT}-{rank}.new").write_text(json.dumps(result, default=lambda value: np.asarray(value).tolist()))
-    (directory / f"{RESULT}-{rank}.new").rename(directory / f"{RESULT}-{rank}")
+def run_spark_client(directory, own):
+    """Connect to the Spark master of this host, wait for an executor on each host, and fit."""
+    from pyspark.sql import SparkSession
+
+    import remote
+
+    WorkerJob.__init__.__defaults__ = (RESUME_HINT, 1, QUICK)
+    settings = remote.SPARK_SETTINGS | {
+        "spark.driver.host": own, "spark.driver.bindAddress": own, "spark.driver.memory": "512m", "spark.executor.memory": "512m",
+        "spark.executor.cores": "1", "spark.cores.max": "2", "spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime": "90s",
+        "spark.sql.execution.arrow.pyspark.enabled": "true", "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"), "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+    }  # fmt: skip
+    builder = SparkSession.builder.master(f"spark://{own}:7077").appName("trueup")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    status = spark.sparkContext._jsc.sc()
+    until = time.monotonic() + 90
+    while status.getExecutorMemoryStatus().size() < 3 and time.monotonic() < until:
+        time.sleep(0.1)
+    addresses = status.getExecutorMemoryStatus().keys().mkString(" ").split()
+    result = run_client(directory, lambda rows: spark.createDataFrame(rows).repartition(2), "spark")
+    write_result(directory, "result-0", result | {"workers": addresses})
+    os._exit(0)  # Spark waits for lost executors
+
+
+def write_result(directory, name, result):
+    """Write a result for the test, at once."""
+    (directory / f"{name}.new").write_text(as_json(result))
+    (directory / f"{name}.new").rename(directory / name)
+
+
+def as_json(result):
+    """Return a result as text that has all bits of its numbers."""
+    return json.dumps(result, default=lambda value: np.asarray(value).tolist())
 
 
 def main():
     """Run what the arguments name; functions that are sent to other processes must not be in a module __main__."""
     mode, folder, *more = sys.argv[1:]
     directory = Path(folder)
-    if mode == "dask":
-        run_dask_client(directory, more[0])
+    if mode in ("dask", "spark"):
+        {"dask": run_dask_client, "spark": run_spark_client}[mode](directory, more[0])
     else:
         rank, other = int(more[0]), more[1]
-        write_result(directory, rank, run_bare_worker(directory, rank, other, patient=mode == "patient"))
+        timeouts = DEFAULT_TIMEOUTS if mode == "patient" else QUICK
+        write_result(directory, f"result-{rank}", run_bare_worker(directory, rank, other, timeouts))

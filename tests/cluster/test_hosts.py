@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +15,7 @@ import pytest
 
 import checks
 import trueup as tu
-from host_process import PARAMETERS, QUICK, STOP, make_table, make_work
+from host_process import PARAMETERS, QUICK, as_json, make_table, make_work
 from hosts import two_hosts
 from remote import run_local_workers
 
@@ -36,22 +39,40 @@ class HostRun:
     def __init__(self, hosts, directory):
         self.hosts, self.directory, self.processes = hosts, directory, []
 
-    def start(self, host, *words):
+    def start(self, host, *words, python=True, **variables):
+        """Start a process, of Python by default, on a host."""
         output = self.directory / f"output-{len(self.processes)}"
-        self.processes.append(self.hosts.start(host, sys.executable, *words, output=output))
+        command = [sys.executable, *words] if python else words
+        self.processes.append(self.hosts.start(host, *command, output=output, **variables))
 
-    def start_workers(self, mode="worker"):
-        for rank in range(2):
-            self.start(rank, "-c", MAIN, mode, str(self.directory), str(rank), self.hosts.addresses[1 - rank])
+    def start_workers(self, mode):
+        for rank, other in enumerate(reversed(self.hosts.addresses)):
+            self.start(rank, "-c", MAIN, mode, str(self.directory), str(rank), other)
 
     def fits(self):
-        """Return how many fits each worker has done."""
-        texts = [path.read_text() if path.exists() else "" for path in (self.directory / f"fits-{rank}" for rank in range(2))]
-        return [int(text or 0) for text in texts]
+        """Return the number of fits that each worker has done."""
+        paths = [self.directory / f"model-{rank}" for rank in range(2)]
+        return [json.loads(path.read_text())["count"] if path.exists() else 0 for path in paths]
 
     def wait_for_fits(self, more):
+        """Wait until both workers have done more fits."""
         count = max(self.fits()) + more
         wait_for(lambda: min(self.fits()) >= count, self.processes, self.directory)
+
+    def lose_packets(self, seconds):
+        """Lose all packets for some seconds, in which no fit can be done."""
+        self.hosts.drop_packets()
+        time.sleep(0.5)  # for what was on its way
+        before = self.fits()
+        time.sleep(seconds - 0.5)
+        assert max(np.subtract(self.fits(), before)) <= 1
+        self.hosts.deliver_packets()
+
+    def kill_host(self):
+        """Let the second host disappear; return the time."""
+        self.hosts.kill_host(1)
+        del self.processes[1]
+        return time.time()
 
     def result(self, rank):
         path = self.directory / f"result-{rank}"
@@ -66,59 +87,89 @@ def host_run(tmp_path):
         yield HostRun(hosts, tmp_path)
 
 
-def on_one_host(directory):
-    """Return the result of the same two workers on this host."""
-    few = make_table().take(np.arange(2))
-    result = run_local_workers([[few], [few]], make_work(directory, repeat=False))
-    return json.loads(json.dumps(result, default=lambda value: np.asarray(value).tolist()))
-
-
-def test_workers_on_two_hosts_survive_lost_packets_and_fit_the_model_of_one_host(host_run, tmp_path):
-    host_run.start_workers()
+def test_two_hosts_fit_the_model_of_one_host_survive_lost_packets_and_report_a_lost_host(host_run, tmp_path):
+    host_run.start_workers("worker")
     host_run.wait_for_fits(1)
-    host_run.hosts.drop_packets()
-    time.sleep(0.5)  # what was on its way
-    before = host_run.fits()
-    time.sleep(1.5)
-    assert max(np.subtract(host_run.fits(), before)) <= 1, "no fit can be done without the other host"
-    host_run.hosts.deliver_packets()
+    host_run.lose_packets(2)
     host_run.wait_for_fits(2)
-    (tmp_path / STOP).touch()
-    first, second = host_run.result(0), host_run.result(1)
-    assert first["hosts"] == second["hosts"] == list(host_run.hosts.addresses)
-    (tmp_path / "one").mkdir()
-    assert first["result"] == on_one_host(tmp_path / "one")
-    assert first["result"]["fit"]["difference"] == 0.0
-
-
-def test_a_worker_whose_host_disappears_is_reported(host_run):
-    host_run.start_workers()
-    host_run.wait_for_fits(1)
-    host_run.hosts.kill_host(1)
-    began = time.monotonic()
-    del host_run.processes[1]
+    found = [json.loads((tmp_path / f"model-{rank}").read_text()) for rank in range(2)]
+    killed = host_run.kill_host()
     result = host_run.result(0)
-    assert time.monotonic() - began < QUICK.silent + 30
-    assert "the process of worker 1 of 2 lost the connection to another" in result["error"]
-    assert "worker 2 of 2" in result["error"]
+    assert result["lost"] - killed < QUICK.silent + 20
+    assert result["error"].startswith("the process of worker 1 of 2 lost the connection to another: worker 2 of 2 ")
     assert "resume=" in result["error"]
+    assert result["hosts"] == list(host_run.hosts.addresses)
+
+    few = make_table().take(np.arange(2))
+    expected = json.loads(as_json(run_local_workers([[few], [few]], make_work())))
+    assert [one | {"count": 0} for one in found] == [expected | {"count": 0}] * 2
+    assert expected["rows"] == [300, 300]
+    assert expected["difference"] == 0.0
+
+
+@pytest.mark.repeated(0, 1)
+def test_a_fit_on_two_hosts_survives_20_seconds_of_lost_packets(host_run, repetitions):
+    if not repetitions:
+        pytest.skip("takes a minute: run it with --full")
+    host_run.start_workers("patient")  # with the default timeouts
+    host_run.wait_for_fits(1)
+    host_run.lose_packets(20)
+    host_run.wait_for_fits(2)
+    first = json.loads((host_run.directory / "model-0").read_text())
+    assert first["difference"] == 0.0
 
 
 def test_dask_on_two_hosts_fits_the_model_of_files_and_reports_a_lost_host(host_run, tmp_path):
-    for host, address in enumerate(host_run.hosts.addresses):
+    scheduler, _ = host_run.hosts.addresses
+    for host in range(2):
         (tmp_path / f"dask-{host}").mkdir()
         host_run.start(
-            host, "-m", "distributed.cli.dask_worker", f"tcp://{host_run.hosts.addresses[0]}:8786", "--nthreads", "1",
-            "--no-nanny", "--no-dashboard", "--local-directory", str(tmp_path / f"dask-{host}"), "--host", address,
+            host, "-m", "distributed.cli.dask_worker", f"tcp://{scheduler}:8786", "--nthreads", "1",
+            "--no-nanny", "--no-dashboard", "--local-directory", str(tmp_path / f"dask-{host}"),
         )  # fmt: skip
-    host_run.start(0, "-c", MAIN, "dask", str(tmp_path), host_run.hosts.addresses[0])
+    host_run.start(0, "-c", MAIN, "dask", str(tmp_path), scheduler)
+    check_cluster(host_run, tmp_path)
+
+
+@pytest.mark.repeated(0, 1)
+def test_spark_on_two_hosts_fits_the_model_of_files_and_reports_a_lost_host(host_run, tmp_path, repetitions):
+    if not repetitions:
+        pytest.skip("five Java processes take minutes: run it with --full")
+    require_java()
+    home = Path(pytest.importorskip("pyspark").__file__).parent
+    master, _ = host_run.hosts.addresses
+    java = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
+    for host, address in enumerate([master, *host_run.hosts.addresses]):
+        name = "master.Master" if host == 0 else "worker.Worker"
+        words = ["--host", address, "--webui-port", "0"]
+        words += ["--port", "7077"] if host == 0 else ["--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / f"work-{host}")]
+        words += [f"spark://{master}:7077"] if host else []
+        host_run.start(
+            max(host - 1, 0), java[0], f"{java[1]}.{name}", *words, python=False, SPARK_LOCAL_IP=address, SPARK_HOME=str(home),
+            SPARK_DAEMON_MEMORY="256m", SPARK_LOCAL_DIRS=str(tmp_path), PYSPARK_PYTHON=sys.executable,
+        )  # fmt: skip
+    host_run.processes[1:] = [host_run.processes[2], host_run.processes[1]]  # that of the second host is the second
+    host_run.start(
+        0, "-c", MAIN, "spark", str(tmp_path), master, SPARK_LOCAL_IP=master, PYSPARK_PYTHON=sys.executable,
+        PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_DIRS=str(tmp_path),
+    )  # fmt: skip
+    check_cluster(host_run, tmp_path)
+
+
+def require_java():
+    """Skip the test without Java."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs Java 17")
+
+
+def check_cluster(host_run, tmp_path):
+    """Compare the fit of a cluster on both hosts with that of a file; let a host disappear during the next."""
     wait_for((tmp_path / "fitted").exists, host_run.processes, tmp_path)
-    host_run.wait_for_fits(0 if max(host_run.fits()) else 1)
-    host_run.hosts.kill_host(1)
-    lost = time.time()
-    del host_run.processes[1]
+    wait_for(lambda: min(host_run.fits()) > 0, host_run.processes, tmp_path)
+    killed = host_run.kill_host()
     result = host_run.result(0)
-    assert result["lost"] - lost < 60
+    assert sorted(address.rpartition(":")[0].rpartition("/")[2] for address in set(result["workers"])) == sorted(host_run.hosts.addresses)
+    assert result["lost"] - killed < QUICK.silent + 40
     assert "worker" in result["error"]
     assert "resume=" in result["hint"]
 

@@ -25,12 +25,14 @@ from pathlib import Path
 
 CORPUS = Path(__file__).with_name("corpus")
 ROOT = Path(__file__).parents[2]
-SHARES = {"model": 2, "frame": 3, "text": 3, "query": 2, "command": 3}  # of the time
+MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # every input is written to a file
+SHARES = {"model": 3, "frame": 3, "text": 2, "query": 2, "command": 3}  # of the time
 HANG_SECONDS = 120  # for one input, which takes milliseconds; kernels may have to be compiled first
 MEMORY_BYTES = 24 << 30  # of addresses, most of which the threads of DuckDB and numba reserve and never use
 BATCH = 400  # inputs that Hypothesis generates before it starts afresh
 SHRINK_SECONDS = 20.0
 MAX_FAILURES = 20  # of one target: then something is wrong with the target itself
+CHILD = ["-m", "fuzz.run", "--child"]
 INPUT, STATE, TRACE = "input.json", "state.json", "trace.txt"
 
 
@@ -154,8 +156,8 @@ def run_kind(kind, seconds, number):
     """Try inputs of one kind in child processes; return the counts and the failures."""
     counts, failures, began = Counter(), {}, time.monotonic()
     while (left := seconds - (time.monotonic() - began)) > 1 and len(failures) < MAX_FAILURES:
-        with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as directory:
-            reason = _watch_child(kind, left, number, Path(directory))
+        with tempfile.TemporaryDirectory(prefix="fuzz-", dir=MEMORY_DISK, ignore_cleanup_errors=True) as directory:
+            reason = watch_child(kind, left, number, Path(directory))
             state = Path(directory, STATE)
             result = json.loads(state.read_text(encoding="utf-8")) if state.exists() else {"counts": {}, "failures": {}}
             counts.update(result["counts"])
@@ -171,10 +173,10 @@ def run_kind(kind, seconds, number):
     return counts, failures
 
 
-def _watch_child(kind, seconds, number, directory):
+def watch_child(kind, seconds, number, directory):
     """Run a child until it ends; return how it failed, or an empty text."""
     given = directory / INPUT
-    command = [sys.executable, "-m", "fuzz.run", "--child", kind, str(seconds), str(number), str(directory)]
+    command = [sys.executable, *CHILD, kind, str(seconds), str(number), str(directory)]
     (directory / "tmp").mkdir()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2", "TMPDIR": str(directory / "tmp")}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])

@@ -76,31 +76,40 @@ def prepare(directory):
     tu.save(tu.Logistic("p", ["a", "b"]).fit(rows, rows["y"]), directory / "model.trueup")
 
 
+_contents = {}  # of files by their stamp: they are read once
+
+
+def _stamp(path):
+    status = path.stat()
+    return path.absolute(), status.st_ino, status.st_mtime_ns, status.st_size
+
+
 def _files():
-    """Return the contents of the files of the current directory; outputs of the last input are deleted."""
-    contents = {}
-    for path in sorted(Path().iterdir()):
+    """Return the stamps of the files of the current directory; outputs of the last input are deleted."""
+    stamps = {}
+    for path in Path().iterdir():
         if path.is_file():
             if path.name.startswith("out"):
                 path.unlink()
-            else:
-                contents[path.name] = path.read_bytes()
-    return contents
+                continue
+            stamps[path] = _stamp(path)
+            if stamps[path] not in _contents:
+                _contents[stamps[path]] = path.read_bytes()
+    return stamps
 
 
 def _check_files(before):
     """Raise if a file was changed or left behind; delete what commands wrote, and restore the files."""
     problems = []
-    for path in sorted(Path().iterdir()):
-        if path.name not in before and path.is_file():
+    for path in Path().iterdir():
+        if path not in before and path.is_file():
             if path.name.startswith(".trueup-"):
                 problems.append(f"the temporary file {path.name} was left behind")
             path.unlink()
-    for name, content in before.items():
-        path = Path(name)
-        if not path.exists() or path.read_bytes() != content:
-            problems.append(f"the input file {name} was changed")
-            path.write_bytes(content)
+    for path, stamp in before.items():
+        if not path.exists() or _stamp(path) != stamp:
+            problems.append(f"the input file {path.name} was changed")
+            path.write_bytes(_contents[stamp])
     if problems:
         raise Violation("; ".join(problems))
 

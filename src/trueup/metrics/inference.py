@@ -253,7 +253,8 @@ def likely_root(squares: FloatArray | float, largest: FloatArray | float, failin
 
 def normal_quantile(alpha: float) -> float:
     """Return the value that a standard normal variable exceeds in absolute value with probability alpha."""
-    return NormalDist().inv_cdf(1 - alpha / 2)
+    upper = 1 - alpha / 2
+    return NormalDist().inv_cdf(upper) if upper < 1 else -NormalDist().inv_cdf(max(alpha / 2, 5e-324))
 
 
 def wilson(rate: FloatArray, size: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
