@@ -55,7 +55,7 @@ def describe(error):
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "trueup" in frame.filename]
     ours = [frame for frame in frames if "/tests/" not in frame.filename] or frames
     place = f"{Path(ours[-1].filename).name}:{ours[-1].name}" if ours else "?"
-    text = f": {error}" if type(error).__name__ == "Violation" else ""
+    text = f": {error}" if type(error).__name__ == "RuleViolationError" else ""
     return f"{type(error).__name__} in {place}{text[:1500]}"
 
 
