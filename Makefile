@@ -1,6 +1,7 @@
 # make demo   install and run the main workflow on a simulated population
 # make test   install what the tests need and run every check
 # make slow   repeat the random experiments of the tests as often as their full tolerance needs
+# make fuzz   generate inputs for MINUTES=10, and keep those that fail in tests/fuzz/corpus
 # make docs   build the documentation into site/; a broken link is an error
 # make evidence       run a quick version of every benchmark, and write build/evidence/evidence.md from its figures
 # make evidence-full  run every benchmark in full (many hours), and write bench/results/ and docs/evidence.md
@@ -25,7 +26,7 @@ LOWEST := .lowest
 SMOKE := README.md tests/kernels tests/audits/test_audit.py tests/calibrators/test_laws.py tests/calibrators/test_golden_fixes.py \
   tests/calibrators/test_curve_files.py tests/cli/test_demo.py tests/metrics tests/test_modelfile.py tests/test_start.py
 
-.PHONY: demo test test-lowest slow lint types layers unit waiting cluster browser axe wheel dist docs evidence evidence-full gallery clean
+.PHONY: demo test test-lowest slow fuzz lint types layers unit waiting cluster browser axe wheel dist docs evidence evidence-full gallery clean
 
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
@@ -54,6 +55,13 @@ cluster: $(VENV)/.dev
 # In the suite, tests marked `repeated` run few of their repetitions.
 slow: $(VENV)/.dev
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --full -m repeated tests
+
+# Odd frames, files, queries, command lines and damaged or forged model files: only our errors, and no file changes.
+MINUTES ?= 10
+PROCESSES ?= 1
+
+fuzz: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz.run --minutes $(MINUTES) --processes $(PROCESSES)
 
 waiting:
 	$(MAKE) --no-print-directory types layers

@@ -33,6 +33,7 @@ BYTES_PER_SEGMENT = 8 * pairs.COLUMNS
 # Clusters of the rarer outcome that are expected if all rows of a cluster have the same outcome. With fewer, there may be
 # none by chance, and nothing is known about the correlation: it is then taken for 1.
 MIN_EVENT_CLUSTERS = 4
+MIN_VARIANCE = 1e-150  # of a segment; the square of a smaller one is zero in floating point
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +164,7 @@ def _effects(state: FloatArray, near: FloatArray, family: SegmentFamily) -> Clus
             squares += np.where(matters, rows - v, 0.0)
         own = 1 + squares * effective / (np.maximum(effective - 1, 0.5) * v)
         pooled = 1 + correlation * excess / v
-    known = v > 0  # without variance, rows are certain: clusters change nothing
+    known = v > MIN_VARIANCE  # without variance, rows are certain: clusters change nothing
     return ClusterEffects(
         np.where(known, pooled, 1.0),
         np.where(known, np.maximum(own, 1.0), 1.0),

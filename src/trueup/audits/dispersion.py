@@ -54,6 +54,7 @@ MIN_NONZERO_ROWS = 30  # in all, if most outcomes are zero; with fewer, nothing 
 MAX_ZERO_RATIO, ZERO_LEVEL = 3.0, 0.05
 SMALL_SAMPLE = 10.0  # the skewness of k outcomes is taken for too low by the factor 1 + SMALL_SAMPLE / sqrt(k)
 MIN_SCALE, MAX_SCALE = 1e-50, 1e50  # of outcomes and predictions: their sixth powers are finite and not 0
+MAX_DISPERSION = 1e50  # of a family: its cube is finite
 ROWS_PER_COARSE_BIN, MAX_COARSE_BINS = 1000, 8
 LOW_FLOOR, HIGH_FLOOR = 0.25, 0.5  # of the variance beyond the outer bins, as shares of the variance in them
 MIN_SLOPE_BINS = 4
@@ -338,6 +339,9 @@ def fit_family_noise(rows: AuditRows, family: str, power: float) -> FamilyNoise:
     _check_family(family, power, totals)
     n, pearson, square, variance, cube, third, whole = totals.sums.tolist()
     dispersion = max(pearson / n, square / variance, 1.0 if family == "poisson" else 0.0)
+    if not dispersion <= MAX_DISPERSION:
+        message = f"outcomes vary {dispersion:.3g} times as much as family {family!r} allows: a prediction is nearly 0"
+        raise DataError(message, "leave rows with predictions near 0 out, or leave the family out")
     factor = max(1.0, cube / (power * dispersion**2 * third)) if dispersion > 0 else 1.0
     return FamilyNoise(family, power, pearson / n, dispersion, factor, whole / n)
 

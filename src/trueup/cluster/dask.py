@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import secrets
+import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_SECONDS = 0.2  # between two looks at the tasks
+CLEANUP_SECONDS = 5.0  # for all workers to delete their rows
 UNTYPED = "object"  # the NumPy type that does not determine the kind of a column
 
 
@@ -132,9 +134,7 @@ class DaskFrame(ClusterFrame):
                 results = _wait_for_results(client, running, list(spills), job)
                 return pickle.loads(results[0])  # type: ignore[no-any-return]  # noqa: S301
         finally:
-            if client.status == "running":
-                client.cancel(tasks, force=True)
-                client.run(_delete_spills, run_id, on_error="ignore")
+            _clean_up(client, tasks, run_id)
 
     def _delayed_partitions(self, columns: Sequence[str]) -> list[Any]:
         return list(self.frame[list(columns)].to_delayed())
@@ -355,6 +355,23 @@ def _task_error(task: Any) -> BaseException | None:
     except TimeoutError:
         return None
     return error
+
+
+def _clean_up(client: Any, tasks: Sequence[Any], run_id: str) -> None:
+    """Cancel tasks and delete spills on all workers; wait only some seconds for workers that cannot be reached.
+
+    An error here, such as a timeout, would replace that of the work. A worker deletes its directory itself when it ends.
+    """
+
+    def cancel_and_delete() -> None:
+        with contextlib.suppress(Exception):
+            client.cancel(tasks, force=True)
+            client.run(_delete_spills, run_id, on_error="ignore")
+
+    if client.status == "running":
+        thread = threading.Thread(target=cancel_and_delete, daemon=True)
+        thread.start()
+        thread.join(CLEANUP_SECONDS)
 
 
 def _delete_spills(run_id: str, dask_worker: Any = None) -> None:

@@ -253,6 +253,8 @@ def likely_root(squares: FloatArray | float, largest: FloatArray | float, failin
 
 def normal_quantile(alpha: float) -> float:
     """Return the value that a standard normal variable exceeds in absolute value with probability alpha."""
+    if alpha < 1e-9:  # 1 - alpha/2 would be rounded, and 1 in the end
+        return -NormalDist().inv_cdf(max(alpha / 2, 5e-324))
     return NormalDist().inv_cdf(1 - alpha / 2)
 
 

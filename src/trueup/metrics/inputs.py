@@ -27,6 +27,8 @@ class Scored(NamedTuple):
 
 def as_floats(values: ArrayLike, name: str) -> FloatArray:
     """Return ``values``, of any shape, as a float64 array; errors call it ``name``."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
+        raise DataError(f"{name} must hold real numbers; got {values.dtype}", hint="pass its real part: .real")
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
