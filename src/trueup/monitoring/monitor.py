@@ -104,7 +104,7 @@ class Monitor:
     ...                      maturity="30 days")
     >>> report = monitor.start(year).update(year)
     >>> report.state, report.alarms[0].segment
-    ('alarm', 'region=harbour')
+    ('alarm', 'all rows')
     """
 
     def __init__(
