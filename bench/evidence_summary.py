@@ -41,6 +41,16 @@ def _material() -> list[str]:
     ]
 
 
+def _monitor() -> list[str]:
+    found = figures("monitor")
+    worst = max(found["calibrated"], key=lambda cell: cell["share"])
+    return [
+        f"A monitor of a calibrated stream looked at every week ever alarms in at most 5%, {worst['looks']:,} looks",
+        f"worst {worst['alarms']} of {worst['runs']}",
+        f"by the order in which outcomes arrive: {found['delays']['arrival']:.0%}",
+    ]
+
+
 def _power() -> list[str]:
     cell = figures("power")["cells"][0]
     return [
@@ -214,7 +224,8 @@ def _scale() -> list[str]:
 
 
 CLAIMS: tuple[tuple[str, Any], ...] = (
-    ("null", _null), ("clusters", _clusters), ("real_outcomes", _amounts), ("materiality", _material), ("power", _power),
+    ("null", _null), ("clusters", _clusters), ("real_outcomes", _amounts), ("materiality", _material),
+    ("monitor", _monitor), ("power", _power),
     ("audit", _audit), ("quality", _quality), ("quality", _multicalibration), ("mcgrad", _fit_speed), ("mcgrad", _one_row),
     ("harm", _harm), ("harm", _rare), ("classes", _classes), ("metrics", _measures), ("lsboost", _lsboost),
     ("local", _local), ("decide", _costs), ("roc", _roc), ("agnostic", _savings),

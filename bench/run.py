@@ -42,6 +42,7 @@ BENCHES = (
     Bench("real_outcomes", ("--repetitions 5",)),
     Bench("clusters", ("--repetitions 5",)),
     Bench("materiality", ("--repetitions 10",)),
+    Bench("monitor", ("--runs 20 --looks 100 --rows 200000",)),
     Bench("audit"),
     Bench("bound", ("--repetitions 20",)),
     Bench("metrics"),

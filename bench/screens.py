@@ -59,6 +59,7 @@ PAGES = {  # pictures of pages that the code of a guide writes: page, file, part
     "front.png": ("README.md", "audit.html", "header", 1160),
     "guide-quickstart.png": ("docs/quickstart.md", "from-python.html", "header", 1160),
     "guide-profiles.png": ("docs/profiles.md", "credit.html", ".profile", 1340),
+    "guide-watch.png": ("docs/watch.md", "watch.html", "header", 1160),
 }
 COLORS, DPI, MAX_COLUMNS = 96, 130, 132
 COMMAND, OUTPUT = "#7fd1ae", "#e8ecf1"  # of a terminal

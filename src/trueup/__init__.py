@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from trueup.data.scan import scan
     from trueup.exports import export
     from trueup.modelfile import load, save
+    from trueup.monitoring.monitor import Monitor
     from trueup.reports.page import report
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "MCGrad",
     "MatrixScaling",
     "Model",
+    "Monitor",
     "Multiaccuracy",
     "Multiplicative",
     "Platt",
@@ -108,6 +110,7 @@ _MODULES = {
     "data.scan": ("scan",),
     "exports": ("export",),
     "modelfile": ("load", "save"),
+    "monitoring.monitor": ("Monitor",),
     "reports.page": ("report",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

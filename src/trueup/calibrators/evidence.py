@@ -61,7 +61,7 @@ class HeldOutEvidence:
             arrays["cluster"] = np.unique(self.cluster, return_inverse=True)[1].ravel().astype(CLUSTERS)
         kinds = {name: array.dtype.newbyteorder("<").str for name, array in arrays.items()}
         return {"rows": len(y), "arrays": kinds}, {
-            PREFIX + name: _compress(np.ascontiguousarray(array, kinds[name]).ravel()) for name, array in arrays.items()
+            PREFIX + name: compress(np.ascontiguousarray(array, kinds[name]).ravel()) for name, array in arrays.items()
         }
 
     @classmethod
@@ -76,7 +76,7 @@ class HeldOutEvidence:
         require(listed and set(blobs) == {PREFIX + name for name in kinds}, "the arrays of the evidence do not fit")
         require(all(kind in DTYPES[name] for name, kind in kinds.items()), "an array of the evidence has another type")
         arrays = {
-            name: _decompress(blobs[PREFIX + name], np.dtype(kind), rows * (classes if name in SCORES else 1))
+            name: decompress(blobs[PREFIX + name], np.dtype(kind), rows * (classes if name in SCORES else 1))
             for name, kind in kinds.items()
         }
         y, p, before = arrays["y"].astype(np.float64), arrays["p"], arrays.get("before")
@@ -94,12 +94,12 @@ class HeldOutEvidence:
         return cls(Scored(y, p, w), before, None if cluster is None else cluster.astype(np.uint64))
 
 
-def _compress(array: AnyArray) -> bytes:
+def compress(array: AnyArray) -> bytes:
     """Compress an array, all first bytes of its numbers first: leading bytes are alike."""
     return zlib.compress(array.view(np.uint8).reshape(-1, array.dtype.itemsize).T.tobytes(), 9)
 
 
-def _decompress(blob: bytes, dtype: np.dtype[Any], rows: int) -> AnyArray:
+def decompress(blob: bytes, dtype: np.dtype[Any], rows: int) -> AnyArray:
     """Return the array of ``rows`` numbers; a blob that would become larger is not read to its end."""
     expander, size = zlib.decompressobj(), rows * dtype.itemsize
     try:

@@ -16,6 +16,7 @@ from trueup.audits.materiality import DETECTED, MATERIAL, NOT_DETECTED, NOT_TEST
 from trueup.audits.settings import Source, check_min_rows_total, parse_min_tested
 from trueup.audits.text import findings_table, has_large_untested, notes, number, score_lines, shorten
 from trueup.cli import console, io
+from trueup.cli.console import FOUND, PASSED, UNTESTABLE
 from trueup.cli.next_steps import after_audit, cluster_words, fit_words, option_words
 from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
 from trueup.data.columns import open_mapping
@@ -44,7 +45,6 @@ STYLES = {
     MATERIAL: "red", DETECTED: "red", POSSIBLE: "yellow", WITHIN_TOLERANCE: "yellow",
     NOT_DETECTED: "green", NOT_TESTABLE: "yellow",
 }  # fmt: skip
-PASSED, FOUND, UNTESTABLE = 0, 1, 4  # exit codes of a gate
 EXTENSIONS = {".html": "page", ".htm": "page", ".md": "markdown", ".csv": "csv", ".json": "json"}
 EXAMPLES = {"page": "report.html", "markdown": "summary.md", "csv": "segments.csv", "json": "audit.json"}
 OPTIONS = {"report": "page", "markdown": "markdown", "csv": "csv", "json": "json"}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
+PASSED, FOUND, UNTESTABLE = 0, 1, 4  # exit codes of a gate
 PROGRESS_DELAY_S = 1.0
 INTERRUPT_GRACE_S = 3.0  # after a signal, before compiled code that does not react is terminated
 SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "terminated: the terminal was closed"}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.cli import console
-from trueup.cli.parser import PRIOR
+from trueup.cli.options import PRIOR
 from trueup.data.bins import DEFAULT_BINS
 from trueup.data.chunks import add_columns, format_to_write
 from trueup.data.columns import ColumnSource, RawColumn, open_mapping
@@ -165,10 +165,16 @@ class InputRows:
             unread = {name: unread_reason(name, error) for name in segments if (error := self._errors[name]) is not None}
             warn_of_unread(unread if roles["by"] is None else {}, stacklevel=2)
             roles["by"] = [name for name in segments if roles["by"] is not None or name not in unread]
-        sql = self._sql if arguments.positive is None else _positive_query(arguments, roles["outcome"])
+        sql = self._sql if arguments.positive is None else positive_query(arguments, roles["outcome"])
         budget = {"memory": arguments.memory, "spill": arguments.spill, "threads": arguments.threads}
         paths: Any = self._paths
         return scan(paths, sql=sql, **budget), roles
+
+
+def scan_rows(arguments: argparse.Namespace, paths: Sequence[str] | None, sql: str | None) -> Scan:
+    """Return a scan of files and a query within the memory budget of a command."""
+    files: Any = input_files(arguments, paths)
+    return scan(files, sql=sql, memory=arguments.memory, spill=arguments.spill, threads=arguments.threads)
 
 
 def _columns_without_role(names: Iterable[str], taken: Sequence[str | None]) -> list[str]:
@@ -213,7 +219,7 @@ def parse_sampling(text: str | None) -> dict[str, float] | None:
 # Positive outcomes
 
 
-def _positive_query(arguments: argparse.Namespace, outcome: str) -> str:
+def positive_query(arguments: argparse.Namespace, outcome: str) -> str:
     """Return a query that encodes the outcome --positive as 1, every other as 0, and keeps missing ones."""
     name, value = quote(outcome, '"'), quote(arguments.positive)
     inner = "data" if arguments.sql is None else f"(\n{arguments.sql.rstrip().rstrip(';')}\n)"

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from trueup.calibrators.model import Model
     from trueup.cli.audit import Export, ScoreAudits
     from trueup.decisions.evaluate import RuleEvaluation
+    from trueup.monitoring.monitor import Monitor
+    from trueup.monitoring.result import MonitorReport
 
 OPTION_NAMES = {"random_state": "seed", "name": "as"}  # parameters whose option has another name
 COMMA_LISTS = {"against", "by", "categorical", "classes", "exclude", "features", "prediction"}
@@ -213,3 +215,28 @@ def after_decide(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> l
         **_as_given(arguments, ("positive", "weight", "categorical")),
     )  # fmt: skip
     return ["", "next, once outcomes are known:", f"  {audit}"]
+
+
+# After a monitor
+
+
+def after_watch(report: MonitorReport, monitor: Monitor, arguments: argparse.Namespace) -> list[str]:
+    """Return the words of a command that fits a correction on the mature rows since the onset of the first alarm."""
+    from trueup.data.bins import format_date
+    from trueup.monitoring.result import CERTAIN, OFFSET
+    from trueup.monitoring.rows import as_day
+
+    if report.advice in (None, CERTAIN) or monitor.time is None:
+        return []
+    time, alarm = str(monitor.time), report.distinct[0]
+    quoted = time if time.isidentifier() else '"' + time.replace('"', '""') + '"'
+    inner = "data" if arguments.sql is None else f"({arguments.sql.rstrip().rstrip(';')})"
+    until = format_date(as_day(report.until) - monitor.maturity)
+    sql = f"SELECT * FROM {inner} WHERE {quoted} >= '{alarm.since}' AND {quoted} < '{until}'"  # noqa: S608
+    one_factor = report.advice == OFFSET
+    features = None if one_factor else [one.name for one in monitor.state.schema.features]
+    return command_words(
+        "fit", *(arguments.files or ()), sql=sql, outcome=monitor.outcome, positive=arguments.positive,
+        prediction=monitor.prediction, cluster=monitor.cluster, features=features or None,
+        method="multiplicative" if one_factor else None, output="model.trueup",
+    )  # fmt: skip

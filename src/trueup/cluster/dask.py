@@ -400,3 +400,37 @@ def _predict_partition(part: Any, model: Any, threads: int, partition_info: Any 
     scores = predict_rows(model, part, threads, RowPosition(0, number), lenient=lenient)
     frame = pd.DataFrame(scores, columns=list(names), index=part.index)
     return frame[names[0]] if len(names) == 1 else frame
+
+
+def time_spans(frame: Any, time: str) -> list[tuple[int, Any, Any]]:
+    """Return the number, the earliest and the latest time of every partition that has rows."""
+    import dask
+
+    ends = dask.compute(*(dask.delayed(_time_span)(part, time) for part in frame[[time]].to_delayed()))
+    return [(number, *span) for number, span in enumerate(ends) if span is not None]
+
+
+def _time_span(part: Any, time: str) -> tuple[Any, Any] | None:
+    column = part[time]
+    if not len(column):
+        return None
+    if column.isna().any() or column.dtype.kind != "M":
+        raise ColumnError(f"time column {time!r} must hold dates, in every row", hint="convert it to dates first")
+    return column.min().to_datetime64(), column.max().to_datetime64()
+
+
+def rows_between(
+    frame: Any, columns: Sequence[str], time: str, low: Any, high: Any, spans: Sequence[tuple[int, Any, Any]]
+) -> Any:
+    """Return the rows with a time from ``low`` to before ``high``, of the partitions whose span has some, as one frame."""
+    import dask
+    import pandas as pd
+
+    parts = frame[list(columns)].to_delayed()
+    some = [dask.delayed(_between)(parts[number], time, low, high) for number, first, last in spans
+            if first < high and last >= low]  # fmt: skip
+    return pd.concat(dask.compute(*some)) if some else pd.DataFrame(columns=list(columns))
+
+
+def _between(part: Any, time: str, low: Any, high: Any) -> Any:
+    return part[(part[time] >= low) & (part[time] < high)]

@@ -262,12 +262,12 @@ def read(
     keep, counts = rows_to_keep(y, w, y_name, unlabelled, position)
     hidden = find_excluded(source, exclude, keys)
     chosen = choose_features(source, features, keys, y_key, w_key, c_key, hidden)
-    read_features = partial(_read_features, source, categorical=categorical, keep=keep)
+    read_own = partial(read_features, source, categorical=categorical, keep=keep)
     unread: dict[str, str] = {}
-    described, columns, left_out, found = read_features(chosen, schema, unread=unread if features is None else None)
+    described, columns, left_out, found = read_own(chosen, schema, unread=unread if features is None else None)
     warn_of_unread(unread, stacklevel=3)
     left_out = {**unread, **left_out}
-    excluded = _read_excluded(read_features, [key for key in hidden if key not in (y_key, w_key, c_key)])
+    excluded = _read_excluded(read_own, [key for key in hidden if key not in (y_key, w_key, c_key)])
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
@@ -374,7 +374,7 @@ def choose_features(
     return chosen
 
 
-def _read_features(
+def read_features(
     source: ColumnSource,
     chosen: Sequence[Hashable],
     schema: Schema | None,
@@ -421,13 +421,13 @@ def _read_features(
     return described, columns, left_out, records
 
 
-def _read_excluded(read_features: Any, keys: Sequence[Hashable]) -> dict[Feature, AnyArray]:
+def _read_excluded(read_own: Any, keys: Sequence[Hashable]) -> dict[Feature, AnyArray]:
     """Read columns that are only reported; identifiers, and columns that cannot be read, are left out."""
     excluded: dict[Feature, AnyArray] = {}
     for key in keys:
         with contextlib.suppress(ColumnError), warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentifierWarning)
-            described, columns, _, _ = read_features([key], None)
+            described, columns, _, _ = read_own([key], None)
             excluded |= zip(described, columns.values(), strict=True)
     return excluded
 

@@ -122,11 +122,16 @@ def read_files(
         more = identifier_columns(con, rows, rows.columns) if identifiers else {}
         with duckdb_errors(rows.files):
             check_columns_everywhere(con, rows)
-            arrays = fetch(con, rows._replace(values={**rows.values, **more}))
-        arrays |= {name: _from_wide(arrays[name]) for name in rows.wide}
-        count = len(next(iter(arrays.values())))
-        arrays |= {name: UnreadColumn(error, count) for name, error in rows.unread.items()}
+            arrays = fetch_all(con, rows._replace(values={**rows.values, **more}))
         return {name: arrays[name] for name in (*(rows.names if chosen is None else chosen), *more) if name in arrays}
+
+
+def fetch_all(con: Connection, rows: SqlRows) -> dict[str, Any]:
+    """Read the selected columns of all rows as `fetch` does, with integers as integers, and columns that are not read."""
+    arrays = fetch(con, rows)
+    arrays |= {name: _from_wide(arrays[name]) for name in rows.wide}
+    count = len(next(iter(arrays.values())))
+    return arrays | {name: UnreadColumn(error, count) for name, error in rows.unread.items()}
 
 
 def _from_wide(column: CodedColumn) -> AnyArray:

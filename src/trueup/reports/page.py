@@ -23,6 +23,7 @@ from trueup.audits.result import Audit, Finding
 from trueup.audits.text import format_share, is_possible_shift, number, shorten, signed_count
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError
+from trueup.monitoring.monitor import Monitor
 from trueup.reports import compare, model, summary, text
 from trueup.reports.model import Cell, Section, TableView, view_table
 from trueup.reports.profiles import Profile, load_profile
@@ -55,7 +56,7 @@ FORMULA_STARTS = tuple("=+-@＝＋－＠\t\r\n")
 
 
 def report(
-    results: Audit | Sequence[Audit] | Mapping[str, Audit],
+    results: Audit | Sequence[Audit] | Mapping[str, Audit] | Monitor,
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
@@ -71,7 +72,7 @@ def report(
 
     Parameters
     ----------
-    results : Audit, sequence of Audit, or mapping of str to Audit
+    results : Audit, sequence of Audit, mapping of str to Audit, or Monitor
         Two audits in a sequence are named "before" and "after"; a mapping provides the names.
     path : path
         File to write; an existing file is replaced, and the directory must exist. A name that ends with ``.md`` selects
@@ -113,7 +114,14 @@ def report(
     ...     tu.report(audit, f"{directory}/audit.html").name
     'audit.html'
     """
-    write = markdown if os.fspath(path).lower().endswith(".md") else render
+    is_summary = os.fspath(path).lower().endswith(".md")
+    if isinstance(results, Monitor):
+        from trueup.reports import watch  # pages of audits need it not
+
+        if fix is not None or reference is not None or exposure is not None:
+            raise ArgumentError("fix, reference and exposure are for audits", hint="leave them out for a monitor")
+        return write_text(path, [(watch.markdown if is_summary else watch.page)(results, profile=profile, title=title)])
+    write = markdown if is_summary else render
     options = {"title": title, "profile": profile, "fix": fix, "reference": reference, "exposure": exposure}
     return write_text(path, [write(results, **options)])
 
@@ -200,30 +208,30 @@ def build_page(
 
 
 @functools.cache
-def _environment() -> Environment:
+def environment() -> Environment:
     """Return the environment of the templates, which keeps them compiled."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-    environment = Environment(
+    templates = Environment(
         loader=PackageLoader("trueup.reports"),
         autoescape=select_autoescape(disabled_extensions=["md.j2"], default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"code": code, "prose": prose}
+    templates.filters |= {"code": code, "prose": prose}
     modules = {"compare": compare, "model": model, "summary": summary, "text": text}
-    environment.globals |= {**modules, "version": trueup.__version__}
-    return environment
+    templates.globals |= {**modules, "version": trueup.__version__}
+    return templates
 
 
 def render(results: Results, template: str = "page.html.j2", **options: Any) -> str:
     """Return the HTML page of `report`, or another template; ``options`` are those of `build_page`."""
-    page, environment = build_page(results, **options), _environment()
+    page, templates = build_page(results, **options), environment()
     vocabulary, last = page.profile.vocabulary, list(page.audits.values())[-1]
-    assets: Any = environment.get_template("assets.html.j2").module
+    assets: Any = templates.get_template("assets.html.j2").module
     script, alpha = assets.script(), percent(last.settings.alpha)
-    return environment.get_template(template).render(
+    return templates.get_template(template).render(
         page=page,
         audit=last,
         details=_row_details(page),
@@ -353,7 +361,7 @@ def _csv_lines(named: Mapping[str, Audit]) -> Iterator[str]:
     names = (*names, "problem")
     yield writer.writerow((*(["prediction"] if several else []), *names))
     for name, audit in named.items():
-        first, values = [_csv_value(name)] if several else [], {**audit.columns, **audit.derived}
+        first, values = [csv_value(name)] if several else [], {**audit.columns, **audit.derived}
         problem_of = audit.explained_by if audit.miscalibrated else {}
         for start in range(0, len(audit), CSV_BATCH):
             batch = slice(start, min(start + CSV_BATCH, len(audit)))
@@ -364,10 +372,11 @@ def _csv_lines(named: Mapping[str, Audit]) -> Iterator[str]:
             columns["problem"] = [audit.keys.name(problem_of[rank]) if rank in problem_of else "" for rank in ranks]
             missing = [None] * (batch.stop - batch.start)
             for row in zip(*(columns.get(key, missing) for key in names), strict=True):
-                yield writer.writerow((*first, *map(_csv_value, row)))
+                yield writer.writerow((*first, *map(csv_value, row)))
 
 
-def _csv_value(value: Any) -> Any:
+def csv_value(value: Any) -> Any:
+    """Return a value as it is written to CSV; a text that a spreadsheet would evaluate is preceded by an apostrophe."""
     if isinstance(value, str):
         encodable = value.encode("utf-8", "replace").decode("utf-8")
         return f"'{encodable}" if encodable.startswith(FORMULA_STARTS) else encodable

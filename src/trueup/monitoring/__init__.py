@@ -1,0 +1,1 @@
+"""Sequential tests of calibration that may be looked at any time."""

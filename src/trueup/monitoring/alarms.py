@@ -1,0 +1,137 @@
+"""Alarms of a monitor: where, since when, how large, which of them are one error under several names, and what to do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from trueup.monitoring.eprocess import SHIFTS, onset_prior, ratio_interval
+from trueup.monitoring.periods import DAYS_PER_WEEK
+from trueup.monitoring.result import CERTAIN, OFFSET, REFIT, MonitorAlarm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from trueup.monitoring.periods import MonitorState
+    from trueup.monitoring.segments import Key
+
+INTERVAL_LEVEL = 0.10
+MAX_REMAINING_SIGMA = 2.0  # of the rows of a segment that are not in another one, for which that one explains the segment
+Place = tuple[tuple[int, ...], "Key"]
+
+
+class Dates(NamedTuple):
+    """Functions that format the end of a period, and the first day on which its rows were scored."""
+
+    end: Callable[[int], str]
+    scored: Callable[[int], str]
+
+
+def list_alarms(state: MonitorState, length: float, dates: Dates) -> tuple[MonitorAlarm, ...]:
+    """Return all alarms, the strongest evidence first; ``dates`` formats periods.
+
+    A distinct alarm was raised when the first one was that has its error.
+    """
+    processes, shares = state.processes, state.segments.shares
+    raised = np.flatnonzero(processes.alarm >= 0).tolist()
+    order = sorted(raised, key=lambda at: (-(processes.largest[at] + math.log(shares[at])), at))
+    alarms = [_alarm(state, at, length, dates) for at in order]
+    leaders = _leaders(state, order, alarms)
+    names = [alarm.segment for alarm in alarms]
+    earliest = [min(int(processes.alarm[at]) for at, own in zip(order, leaders, strict=True) if own == leader)
+                for leader in leaders]  # fmt: skip
+    return tuple(
+        replace(
+            alarm,
+            raised=dates.end(earliest[number]) if leader == number else alarm.raised,
+            part_of=None if leader == number else names[leader],
+            explains=tuple(
+                name for name, own in zip(names, leaders, strict=True) if own == number and name != alarm.segment
+            ),
+        )
+        for number, (alarm, leader) in enumerate(zip(alarms, leaders, strict=True))
+    )
+
+
+def _alarm(state: MonitorState, at: int, length: float, dates: Dates) -> MonitorAlarm:
+    processes, clock, share = state.processes, state.clock, state.segments.shares[at]
+    period, shift, (outcomes, expected, rows) = processes.onset(at)
+    assert clock.first is not None
+    onset = max(period, clock.first)
+    weeks = max(clock.weeks(onset, length) - float(processes.start[at]), 0.0)
+    prior = float(onset_prior(weeks, weeks + length / DAYS_PER_WEEK))
+    low, high = ratio_interval(outcomes, expected, rows, INTERVAL_LEVEL * prior)
+    p_value = math.exp(-min(max(float(processes.largest[at]) + math.log(share), 0.0), 700.0))
+    return MonitorAlarm(
+        state.segments.labels[at], dates.end(int(processes.alarm[at])), dates.scored(onset),
+        float(outcomes / expected) if expected else math.nan, low, high, float(outcomes), float(expected), float(rows),
+        p_value, int(processes.contradictions[at]), share, 1 if SHIFTS[shift] > 0 else -1,
+    )  # fmt: skip
+
+
+def _leaders(state: MonitorState, order: Sequence[int], alarms: Sequence[MonitorAlarm]) -> list[int]:
+    """Return for each alarm the number of the stronger one that is the same error, or its own.
+
+    An alarm is the error of a stronger one of the same direction if one of the two contains the other, or if the rows that
+    they do not share show no error.
+    """
+    places = state.segments.places()
+    groups: dict[int, list[int]] = {}
+    leaders = []
+    for number, (at, alarm) in enumerate(zip(order, alarms, strict=True)):
+        leader = number
+        for candidate, members in groups.items():
+            if alarm.contradictions or alarms[candidate].contradictions:
+                continue
+            if any(_is_same(state, places, at, order[member], alarms, number, member) for member in members):
+                leader = candidate
+                break
+        groups.setdefault(leader, []).append(number)
+        leaders.append(leader)
+    return leaders
+
+
+def _is_same(
+    state: MonitorState, places: Mapping[int, Place], at: int, other: int, alarms: Sequence[MonitorAlarm], number: int,
+    member: int,
+) -> bool:  # fmt: skip
+    """Return whether two alarms are one error."""
+    alarm, stronger = alarms[number], alarms[member]
+    if not (alarm.varies or stronger.varies or alarm.direction == stronger.direction):
+        return False
+    totals = state.processes.totals
+    if np.array_equal(totals[at], totals[other]):
+        return True
+    one, two = places.get(at), places.get(other)
+    if one is None or two is None:
+        return 0 in (at, other)
+    mine, theirs = (dict(zip(*place, strict=True)) for place in (one, two))
+    if mine.items() <= theirs.items() or theirs.items() <= mine.items():
+        return True
+    if any(mine[column] != theirs[column] for column in mine.keys() & theirs.keys()):
+        return False  # they share no row
+    both = mine | theirs
+    columns = tuple(sorted(both))
+    shared = state.segments.number_of(columns, tuple(both[column] for column in columns))
+    if shared is None or alarm.varies:
+        return False
+    outcomes, expected, rows = (totals[at] - totals[shared]).tolist()
+    variance = expected * max(1.0 - expected / rows, 0.0) if rows > 0 else 0.0
+    return bool(alarm.direction * (outcomes - expected) <= MAX_REMAINING_SIGMA * math.sqrt(max(variance, 0.0)))
+
+
+def advise(alarms: Sequence[MonitorAlarm]) -> str | None:
+    """Return what to do: a shift of all scores if the alarms agree on one, else a new correction."""
+    if not alarms:
+        return None
+    if any(alarm.contradictions for alarm in alarms):
+        return CERTAIN
+    whole = next((alarm for alarm in alarms if alarm.segment == "all rows"), None)
+    leads = [alarm for alarm in alarms if alarm.part_of is None]
+    if whole is None or whole.varies or len(leads) > 1:
+        return REFIT
+    agree = all(alarm.low <= whole.ratio <= alarm.high for alarm in alarms if alarm.rows > 0)
+    return OFFSET if agree else REFIT

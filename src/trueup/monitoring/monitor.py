@@ -1,0 +1,375 @@
+"""Monitor: a sequential test of calibration on every segment, which may be looked at any time."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup._validate import check_choice, check_fraction, check_integer, check_number
+from trueup.audits.materiality import Tolerance
+from trueup.data.bins import check_bins, format_date
+from trueup.data.columns import as_tuple
+from trueup.errors import ArgumentError, NotFittedError
+from trueup.kernels.threads import Workers
+from trueup.monitoring.alarms import INTERVAL_LEVEL, Dates, advise, list_alarms
+from trueup.monitoring.drift import DriftProcesses
+from trueup.monitoring.eprocess import Budget, EProcesses, ratio_interval
+from trueup.monitoring.periods import Clock, MonitorState, period_numbers, period_start
+from trueup.monitoring.result import ALARM, CALIBRATED, WAITING, MonitorReport, RowCounts, detectable_ratio
+from trueup.monitoring.rows import UNLABELLED, MonitoredRows, RowReader, as_day, parse_sampling
+from trueup.monitoring.segments import MonitoredSegments
+from trueup.monitoring.slices import open_slices
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+    from trueup._types import IntArray
+    from trueup.data.columns import ColumnSource
+
+UNITS = {"day": 1.0, "d": 1.0, "week": 7.0, "w": 7.0, "hour": 1 / 24, "h": 1 / 24}
+
+
+def parse_days(name: str, given: Any, *, positive: bool = False) -> float:
+    """Return a duration in days: a number of days, or a text such as "90 days", "12 weeks" or "90d"."""
+    hint = 'write 90, "90 days" or "12 weeks"'
+    if isinstance(given, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+?)s?\s*", given.lower())
+        unit = UNITS.get(match[2]) if match else None
+        if match is None or unit is None:
+            raise ArgumentError(f"{name} must be a duration; got {given!r}", hint, parameter=name)
+        given = float(match[1]) * unit
+    check_number(name, given, 0, 36_500, above=positive, hint=hint)
+    return float(given)
+
+
+class Monitor:
+    """Watch the calibration of scores over time, on every segment, by a test that may be looked at any time.
+
+    Outcomes are compared with scores as they mature. The evidence of every segment is an e-process, a mixture of likelihood
+    ratios over sizes, slopes and onsets of an error; an alarm is raised when it exceeds the reciprocal of its share of
+    ``alpha``. While scores are right given everything that matured earlier, the probability that any segment ever raises an
+    alarm is at most ``alpha``, however often and whenever one looks (Ville 1939; Shafer 2021; Ramdas et al. 2023).
+
+    Parameters
+    ----------
+    outcome, prediction : column names
+        The outcome, 0 or 1, and the score, a probability.
+    by : column names, optional
+        Columns that define the segments, as in `trueup.audit`; by default all without another role.
+    time : column name, optional
+        The date at which a row was scored. Without it every update is a period of its own.
+    maturity : str or number
+        The age at which the outcome of a row is final, such as "90 days". A row counts from then on, with the outcome that
+        is recorded; younger rows are left for a later update, also if they have an outcome already.
+    period : str or number
+        Evidence is added by periods of this length, and alarms are raised when a period has ended: "7 days". How rows are
+        divided into batches, and their order, changes nothing.
+    id : column name, optional
+        Identifies a row, so that one that is given twice counts once. Without it, a batch that has all rows of an open
+        period that were given before is taken to be a log that has grown, and each of them counts once.
+    cluster : column name, optional
+        Identifies rows that belong together and may be correlated: those of a cluster within a period count as one
+        observation, their mean likelihood ratio. A cluster that returns in a later period is taken to be calibrated given
+        its past.
+    alpha : float
+    budget : {"life", "year"}
+        "life": ``alpha`` is the probability of ever raising a false alarm. "year": that of a false alarm by the end of a
+        year, and twice that by the end of two; a monitor for many years finds late errors sooner so.
+    tolerance : str, optional
+        Errors within ``"10%"`` of observed/expected raise no alarm.
+    sampling : mapping, optional
+        Shares of the rows with outcome 1 and 0 in the data, as in `trueup.audit`; scores are moved to that sample.
+    depth, bins, categorical, min_rows : as in `trueup.audit`
+        Segments need ``min_rows`` reference rows; a level or combination that gets them later becomes a segment then, with
+        a share of alpha that was kept for it.
+    score_bands : int
+        Bands of the score that are segments, too, and combined with the other columns; 0 for none.
+    max_segments : int
+    unlabelled : {"error", "drop", "zero"}
+        A mature row without an outcome is an error, is left out, or has the outcome 0.
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> year = tu.simulate.lending(40_000, seed=3)
+    >>> month = np.arange(40_000) * 12 // 40_000
+    >>> year["day"] = np.datetime64("2026-01-01") + np.arange(40_000) * 365 // 40_000
+    >>> monitor = tu.Monitor(outcome="outcome", prediction="prediction", by=["region", "product"], time="day",
+    ...                      maturity="30 days")
+    >>> report = monitor.start(year).update(year)
+    >>> report.state, report.alarms[0].segment
+    ('alarm', 'all rows')
+    """
+
+    def __init__(
+        self,
+        *,
+        outcome: Hashable,
+        prediction: Hashable,
+        by: Sequence[Hashable] | Hashable | None = None,
+        time: Hashable | None = None,
+        maturity: str | float = 0,
+        period: str | float = "7 days",
+        id: Hashable | None = None,  # noqa: A002  (the word that users know)
+        cluster: Hashable | None = None,
+        alpha: float = 0.05,
+        budget: Budget = "life",
+        tolerance: str | None = None,
+        sampling: Mapping[str, float] | None = None,
+        depth: int = 2,
+        bins: int | Mapping[str, Any] = 10,
+        categorical: Sequence[Hashable] | Hashable = (),
+        score_bands: int = 5,
+        min_rows: int = 50,
+        max_segments: int = 10_000,
+        unlabelled: str = "error",
+    ) -> None:
+        check_fraction("alpha", alpha, hint="0.05 is a test at 5%")
+        check_choice("budget", budget, ("life", "year"))
+        check_choice("unlabelled", unlabelled, UNLABELLED)
+        check_integer("depth", depth, 1, 3)
+        check_integer("min_rows", min_rows, 1)
+        check_integer("score_bands", score_bands, 0, 100)
+        check_integer("max_segments", max_segments, 1, 1_000_000)
+        self.outcome, self.prediction, self.by, self.time = outcome, prediction, by, time
+        self.maturity = parse_days("maturity", maturity)
+        self.period = parse_days("period", period, positive=True)
+        self.id, self.cluster, self.alpha, self.budget = id, cluster, float(alpha), budget
+        self.tolerance = parse_tolerance(tolerance)
+        self.sampling = None if sampling is None else parse_sampling(sampling)
+        self.depth, self.bins, self.categorical = int(depth), bins, categorical
+        self.score_bands, self.min_rows, self.max_segments = int(score_bands), int(min_rows), int(max_segments)
+        self.unlabelled = unlabelled
+        if time is None and self.maturity:
+            raise ArgumentError("maturity needs the time of every row", "name the column: {time}", parameter="maturity",
+                                settings={"time": "date"})  # fmt: skip
+        self._state: MonitorState | None = None
+        self.revision = 0  # of the file that the state was loaded from or saved to
+
+    # Segments
+
+    def start(self, reference: Any) -> Monitor:
+        """Fix segments and bins by reference rows, such as those of the last audit; outcomes are not used. Return self.
+
+        Without this call the rows of the first update are the reference; of a `trueup.scan`, its first million rows.
+        """
+        with self._open(reference, labelled=False) as slices:
+            self._state = self._plan(slices.first())
+        return self
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the segments are fixed."""
+        return self._state is not None
+
+    @property
+    def state(self) -> MonitorState:
+        """What the monitor has learned; raises if it has seen no rows."""
+        if self._state is None:
+            raise NotFittedError("the monitor has seen no rows", hint="call start(reference) or update(rows) first")
+        return self._state
+
+    @property
+    def _reader(self) -> RowReader:
+        return RowReader(self.outcome, self.prediction, self.by, self.time, self.id, self.cluster, self.categorical,
+                         self.maturity, self.sampling, self.unlabelled)  # fmt: skip
+
+    def _open(self, data: Any, *, labelled: bool) -> Any:
+        columns: list[Hashable] | None = None
+        if self.by is not None or self._state is not None:
+            by = as_tuple(self.by) if self._state is None else [one.name for one in self._state.schema.features]
+            roles = [self.prediction, self.time, self.id, self.cluster, *([self.outcome] if labelled else [])]
+            columns = list(dict.fromkeys([*by, *(name for name in roles if name is not None)]))
+        return open_slices(data, columns, as_tuple(self.categorical), self.time,
+                           self.maturity if labelled else 0.0, self.period)  # fmt: skip
+
+    def _plan(self, source: ColumnSource) -> MonitorState:
+        table, keep = self._reader.reference(source)
+        features, p = table.schema.features, table.prediction
+        segments = MonitoredSegments.plan(
+            table, bins=check_bins([one.name for one in features], self.bins), score_bands=self.score_bands,
+            depth=self.depth, min_rows=self.min_rows, max_segments=self.max_segments,
+        )  # fmt: skip
+        mean = min(max(float(p.mean()), 1e-9), 1 - 1e-9)
+        keys = [next(key for key in source.keys if source.label(key) == one.name) for one in features]
+        codes = segments.encode(source, keys, p, keep)
+        state = MonitorState(segments, EProcesses.empty(len(segments)), math.log(mean / (1 - mean)), table.schema)
+        state.drift = DriftProcesses.fit(segments, codes, self.alpha)
+        state.notes = tuple(f"column {name!r} is left out: {reason}" for name, reason in table.left_out.items())
+        if segments.dropped:
+            state.notes += (f"{segments.dropped:,} combinations of columns are left out (max_segments)",)
+        return state
+
+    # Rows
+
+    def update(self, data: Any, *, now: Any = None, threads: int | None = None) -> MonitorReport:
+        """Count rows whose outcomes are mature, close the periods that have ended, and return the report.
+
+        Rows that are older than those of the last update belong to closed periods, and are left out.
+
+        Parameters
+        ----------
+        data : frame, dict of arrays, or `trueup.scan`
+            Rows with outcomes; rows that are not mature yet may be among them, with or without an outcome. Those of a scan,
+            of a Spark or of a Dask DataFrame are read period by period.
+        now : date, optional
+            The time up to which rows are known; by default the latest time of any row so far.
+        threads : int, optional
+
+        Returns
+        -------
+        MonitorReport
+        """
+        workers, counts = Workers(threads), RowCounts()
+        with self._open(data, labelled=True) as slices:
+            state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
+            clock = state.clock
+            clock.now = max(clock.now, slices.latest, as_day(now))
+            oldest = -math.inf if clock.closed is None else clock.closed + 1
+            oldest = oldest if state.open is None else state.open.number
+            for rows, numbers, more in self._read(slices.iterate(), state, clock, labelled=True):
+                closed = numbers < oldest
+                total = RowCounts(closed=int(closed.sum()), **more)
+                for number, some in rows.take(~closed).by_period(numbers[~closed]).items():
+                    if state.open is not None and state.open.number != number:
+                        state.close(self.period, self.alpha, self.budget, self.tolerance)
+                    fresh = state.add(some, number, workers, self.tolerance, ends=self._has_ended(number, clock))
+                    total = _add(total, RowCounts(counted=fresh, repeated=len(some) - fresh))
+                counts = _add(counts, total)
+            if state.open is not None and self._has_ended(state.open.number, clock):
+                state.close(self.period, self.alpha, self.budget, self.tolerance)
+        state.rows, state.cached = replace(counts, counted=state.rows.counted + counts.counted), None
+        self._state = state
+        return self.report()
+
+    def update_drift(self, data: Any, *, now: Any = None) -> MonitorReport:
+        """Compare the shares of segments and score bands with the reference, of rows that need no outcome.
+
+        Rows count in the period in which they were scored, and otherwise as in `update`, apart from which they are counted.
+        The probability that this ever reports a drift that there is not is at most ``alpha``, too.
+        """
+        with self._open(data, labelled=False) as slices:
+            state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
+            clock = state.drift_clock
+            clock.now = max(clock.now, slices.latest, as_day(now))
+            oldest = -math.inf if clock.closed is None else clock.closed + 1
+            oldest = oldest if state.drift_open is None else state.drift_open[0]
+            for rows, numbers, _ in self._read(slices.iterate(), state, clock, labelled=False):
+                late = numbers < oldest
+                for number, some in rows.take(~late).by_period(numbers[~late]).items():
+                    if state.drift_open is not None and state.drift_open[0] != number:
+                        state.close_drift(self.period, self.alpha)
+                    state.add_drift(some, number, ends=self._has_ended(number, clock))
+            if state.drift_open is not None and self._has_ended(state.drift_open[0], clock):
+                state.close_drift(self.period, self.alpha)
+        self._state = state
+        return self.report()
+
+    def _read(
+        self, slices: Iterator[Any], state: MonitorState, clock: Clock, *, labelled: bool
+    ) -> Iterator[tuple[MonitoredRows, IntArray, dict[str, int]]]:
+        """Yield rows that count with the numbers of their periods, and how many rows do not count, and why."""
+        reader, age = self._reader, self.maturity if labelled else 0.0
+        for source, only in slices:
+            days = reader.days(source)
+            inside = None if only is None or days is None else period_numbers(days + age, self.period) == only
+            if inside is not None and not inside.any():
+                continue
+            rows, counts = reader.read(source, days, state.schema, state.segments, clock.now, inside, labelled=labelled)
+            if days is None:
+                numbers = np.full(len(rows), 0 if clock.closed is None else clock.closed + 1)
+            else:
+                numbers = period_numbers(rows.day, self.period)
+            if clock.first is None and len(numbers):
+                clock.first = int(numbers.min())
+            yield rows, numbers, {name: getattr(counts, name) for name in ("waiting", "unscored", "unlabelled")}
+
+    def _has_ended(self, number: int, clock: Clock) -> bool:
+        return self.time is None or period_start(number + 1, self.period) <= clock.now
+
+    # The report
+
+    def report(self) -> MonitorReport:
+        """Return the state of the monitor."""
+        state = self.state
+        processes, clock = state.processes, state.clock
+        alarms = list_alarms(state, self.period, Dates(self.end_date, self.scoring_date))
+        outcomes, expected, rows = processes.totals[0].tolist()
+        low, high = ratio_interval(outcomes, expected, rows, INTERVAL_LEVEL)
+        limit = float(state.segments.log_limits(self.alpha)[0])
+        return MonitorReport(
+            ALARM if alarms else CALIBRATED if clock.count else WAITING, alarms, advise(alarms), clock.count,
+            None if clock.closed is None else self.end_date(clock.closed), len(state.segments), self.alpha, self.budget,
+            outcomes / expected if expected else math.nan, low, high,
+            detectable_ratio(expected / rows if rows else 0.0, rows, limit), state.rows,
+            () if state.drift is None else state.drift.alarms(state.segments), tuple(self._notes(state)),
+        )  # fmt: skip
+
+    def _notes(self, state: MonitorState) -> Iterator[str]:
+        yield from state.notes
+        if state.open is not None and state.open.count:
+            yield f"{state.open.count:,} rows of a period that has not ended yet do not count so far"
+        for count, text in (
+            (state.rows.waiting, "rows of the last update are not mature yet: give them again later"),
+            (state.rows.repeated, "rows of the last update were given twice, and count once"),
+            (state.rows.closed, "rows of the last update belong to closed periods: counted before, or too late"),
+            (state.rows.unscored, "mature rows of the last update have no score"),
+            (state.rows.unlabelled, "mature rows of the last update have no outcome, and are left out"),
+        ):
+            if count:
+                yield f"{count:,} {text}"
+
+    def end_date(self, period: int) -> str:
+        """Return the date at which a period ends."""
+        return f"update {period + 1}" if self.time is None else self._format(period_start(period + 1, self.period))
+
+    def scoring_date(self, period: int) -> str:
+        """Return the date from which the rows of a period were scored."""
+        if self.time is None:
+            return f"update {period + 1}"
+        return self._format(period_start(period, self.period) - self.maturity)
+
+    @staticmethod
+    def _format(day: float) -> str:
+        return format_date(float(math.floor(day)))
+
+    def restore(self, state: MonitorState) -> None:
+        """Set what the monitor has learned, as read from a file."""
+        self._state = state
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the monitor to a file, atomically; raise if another process has changed the file meanwhile."""
+        from trueup.monitoring.state import save  # the file format needs the monitor
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Monitor:
+        """Read a monitor that `save` wrote; raise FileError if the file is damaged or of a later version."""
+        from trueup.monitoring.state import load
+
+        return load(path)
+
+    def __repr__(self) -> str:
+        return "<Monitor that has seen no rows>" if self._state is None else f"<Monitor: {self.report().headline}>"
+
+
+def _add(one: RowCounts, two: RowCounts) -> RowCounts:
+    return RowCounts(*(getattr(one, item.name) + getattr(two, item.name) for item in fields(RowCounts)))
+
+
+def parse_tolerance(given: Any) -> float:
+    """Return a percentage as a fraction, 0 for None."""
+    tolerance = Tolerance.parse(given)
+    if tolerance is not None and not tolerance.relative:
+        raise ArgumentError(
+            f"the tolerance of a monitor is a percentage; got {given!r}", 'write "10%" for a tenth of the expected rate',
+            parameter="tolerance",
+        )  # fmt: skip
+    return 0.0 if tolerance is None else tolerance.value

@@ -1,0 +1,222 @@
+"""Periods of a monitor: rows are summed over segments while a period is open, and become evidence when it closes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.errors import DataError
+from trueup.kernels._jit import run
+from trueup.kernels.sequential import EXTRA_COLUMNS, add_clusters, add_rows, row_factors
+from trueup.monitoring.eprocess import alternatives
+from trueup.monitoring.history import SegmentHistory
+from trueup.monitoring.result import RowCounts
+from trueup.monitoring.rows import drop_given_before, drop_known
+from trueup.monitoring.segments import MAX_CANDIDATES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trueup._types import FloatArray, IntArray, UInt64Array
+    from trueup.data.table import Schema
+    from trueup.kernels.threads import Workers
+    from trueup.monitoring.drift import DriftProcesses
+    from trueup.monitoring.eprocess import Budget, EProcesses
+    from trueup.monitoring.rows import MonitoredRows
+    from trueup.monitoring.segments import CellLocator, Key, MonitoredSegments
+
+MONDAY = 3.0  # days from the Monday before 1970-01-01 to that day: periods of a week begin on Mondays
+DAYS_PER_WEEK = 7.0
+BLOCK_ROWS = 15_984  # a multiple of a power of two would place all columns of a block in the same lines of a cache
+ROWS_PER_THREAD = 100_000
+
+
+@dataclass(eq=False)
+class OpenPeriod:
+    """A period that has not ended yet: sums of its rows so far or, with clusters, the rows themselves.
+
+    ``given`` has the ids of its rows, or the hashes of their content, in ascending order.
+    """
+
+    number: int
+    sums: IntArray
+    candidates: list[dict[Key, int]]
+    given: UInt64Array = field(default_factory=lambda: np.empty(0, np.uint64))
+    rows: MonitoredRows | None = None
+    count: int = 0
+
+
+@dataclass(eq=False)
+class Clock:
+    """Periods of one kind of rows: those closed, and the latest time seen, in days since 1970-01-01."""
+
+    now: float = -math.inf
+    first: int | None = None
+    closed: int | None = None  # the last closed period
+    count: int = 0  # closed periods with rows
+
+    def weeks(self, period: int, length: float) -> float:
+        """Return the weeks from the start of the first period to that of ``period``."""
+        assert self.first is not None
+        return (period - self.first) * length / DAYS_PER_WEEK
+
+    def span(self, period: int, length: float) -> tuple[float, float]:
+        """Return the weeks at which a period, with those without rows before it, began and ended."""
+        before = 0.0 if self.closed is None else self.weeks(self.closed + 1, length)
+        return before, self.weeks(period + 1, length)
+
+    def close(self, period: int) -> None:
+        """Count a period as closed."""
+        self.closed, self.count = period, self.count + 1
+
+
+def period_numbers(days: FloatArray, length: float) -> IntArray:
+    """Return the number of the period of each time, in days since 1970-01-01."""
+    return np.floor((days + MONDAY) / length).astype(np.int64)
+
+
+def period_start(number: int, length: float) -> float:
+    """Return the day on which a period begins."""
+    return number * length - MONDAY
+
+
+@dataclass(eq=False)
+class MonitorState:
+    """Everything that a monitor has learned; `Monitor.update` changes a copy, and replaces it at the end."""
+
+    segments: MonitoredSegments
+    processes: EProcesses
+    centre: float  # logit of the mean reference score
+    schema: Schema
+    clock: Clock = field(default_factory=Clock)
+    open: OpenPeriod | None = None
+    history: SegmentHistory = field(default_factory=SegmentHistory)
+    drift: DriftProcesses | None = None
+    drift_clock: Clock = field(default_factory=Clock)
+    drift_open: tuple[int, IntArray, int] | None = None  # period, rows per level, rows
+    drift_given: UInt64Array = field(default_factory=lambda: np.empty(0, np.uint64))
+    rows: RowCounts = field(default_factory=RowCounts)
+    notes: tuple[str, ...] = ()
+    cached: tuple[Any, list[CellLocator]] | None = None  # locators, and the number of segments and levels that they know
+
+    def locators(self) -> list[CellLocator]:
+        """Return the locators of all segments."""
+        known = (len(self.segments), *(column.codes for column in self.segments.columns))
+        if self.cached is None or self.cached[0] != known:
+            self.cached = known, self.segments.locators()
+        return self.cached[1]
+
+    def add(self, rows: MonitoredRows, number: int, workers: Workers, tolerance: float, *, ends: bool) -> int:
+        """Add rows to a period, opened if it is not, and return how many of them were not given before.
+
+        Rows of a period that ``ends`` now need not be remembered.
+        """
+        if self.open is None:
+            width = len(alternatives()) + EXTRA_COLUMNS
+            empty: list[dict[Key, int]] = [{} for _ in self.segments.combinations]
+            self.open = OpenPeriod(number, np.zeros((len(self.segments), width), np.int64), empty)
+        period = self.open
+        if period.number != number:
+            raise DataError(f"rows of period {number} came while period {period.number} was open")
+        rows, period.given = new_rows(rows, period.given, ends=ends)
+        period.count += len(rows)
+        if rows.cluster is not None:
+            period.rows = rows if period.rows is None else period.rows.join(rows)
+        elif len(rows):
+            self._sum_rows(rows, period, workers, tolerance)
+        return len(rows)
+
+    def _sum_rows(self, rows: MonitoredRows, period: OpenPeriod, workers: Workers, tolerance: float) -> None:
+        locators = self.locators()
+        size = max(ROWS_PER_THREAD, -(-len(rows) // workers.threads))
+        parts = [slice(start, start + size) for start in range(0, len(rows), size)]
+
+        def work(part: slice) -> tuple[IntArray, list[dict[Key, int]]]:
+            sums = np.zeros_like(period.sums)
+            found: list[dict[Key, int]] = [{} for _ in self.segments.combinations]
+            stop = min(part.stop, len(rows))
+            for start in range(part.start, stop, BLOCK_ROWS):
+                block = rows.take(slice(start, min(start + BLOCK_ROWS, stop)))
+                segments, candidates = self.segments.locate(locators, block.codes, len(block))
+                factors = self._factors(block, tolerance)
+                run(add_rows, len(block) * len(locators) * factors.shape[1], segments, factors, sums)
+                _add_counts(found, candidates)
+            return sums, found
+
+        for sums, found in workers.map(work, parts):
+            period.sums += sums
+            _add_counts(period.candidates, found)
+
+    def _sum_clusters(self, rows: MonitoredRows, period: OpenPeriod, tolerance: float) -> None:
+        """Add the rows of whole clusters; the order of rows within a cluster does not matter."""
+        assert rows.cluster is not None
+        rows = rows.take(np.lexsort((rows.y, rows.p, rows.cluster)))
+        assert rows.cluster is not None
+        cluster = np.unique(rows.cluster, return_inverse=True)[1].astype(np.int32)
+        factors = self._factors(rows, tolerance)
+        for locator in self.locators():
+            segments, candidates = self.segments.locate([locator], rows.codes, len(rows))
+            order = np.argsort(segments[0], kind="stable")
+            run(add_clusters, factors.size, segments[0], cluster, order, factors, EXTRA_COLUMNS, period.sums)
+            _add_counts(period.candidates, candidates)
+
+    def _factors(self, rows: MonitoredRows, tolerance: float) -> FloatArray:
+        grid = alternatives()
+        out = np.empty((len(rows), len(grid) + EXTRA_COLUMNS))
+        run(row_factors, 4 * out.size, rows.y, rows.p, grid.shifts, grid.slopes, self.centre, 1.0 + tolerance, out)
+        return out
+
+    def close(self, length: float, alpha: float, budget: Budget, tolerance: float) -> None:
+        """Add the open period to the evidence, raise alarms, and make segments of levels that have enough rows by now."""
+        period, clock, segments = self.open, self.clock, self.segments
+        assert period is not None
+        if period.rows is not None:
+            self._sum_clusters(period.rows, period, tolerance)
+        before, now = clock.span(period.number, length)
+        self.processes.close(period.sums, period.number, before, now, segments.log_limits(alpha), budget)
+        self.history.record(period.number, self.processes, period.sums, segments)
+        for combination, found in zip(segments.combinations, period.candidates, strict=True):
+            segments.uncounted += combination.add_candidates(found, MAX_CANDIDATES // max(len(segments.combinations), 1))
+        self.processes.append(segments.promote(), now)
+        clock.close(period.number)
+        self.open = None
+
+    def add_drift(self, rows: MonitoredRows, number: int, *, ends: bool) -> None:
+        """Add rows to the period of the drift."""
+        assert self.drift is not None
+        if self.drift_open is None:
+            self.drift_open = number, np.zeros(len(self.drift.reference), np.int64), 0
+            self.drift_given = np.empty(0, np.uint64)
+        rows, self.drift_given = new_rows(rows, self.drift_given, ends=ends)
+        counts = self.drift.count(self.segments, rows.codes)
+        self.drift_open = number, self.drift_open[1] + counts, self.drift_open[2] + len(rows)
+
+    def close_drift(self, length: float, alpha: float) -> None:
+        """Add the open period of the drift to its evidence."""
+        assert self.drift is not None
+        assert self.drift_open is not None
+        number, counts, rows = self.drift_open
+        self.drift.close(counts, rows, number, *self.drift_clock.span(number, length), alpha)
+        self.drift_clock.close(number)
+        self.drift_open, self.drift_given = None, np.empty(0, np.uint64)
+
+
+def new_rows(rows: MonitoredRows, given: UInt64Array, *, ends: bool) -> tuple[MonitoredRows, UInt64Array]:
+    """Return the rows that were not given before, by their ids or else by their content, and what was given by now.
+
+    Without times, rows of equal content may be different rows, and all of them are new.
+    """
+    if rows.ids is not None:
+        return drop_known(rows, given)
+    if not rows.timed or (ends and not len(given)):
+        return rows, given
+    return drop_given_before(rows, given)
+
+
+def _add_counts(total: list[dict[Key, int]], more: Sequence[Mapping[Key, int]]) -> None:
+    for own, counts in zip(total, more, strict=True):
+        for key, count in counts.items():
+            own[key] = own.get(key, 0) + count

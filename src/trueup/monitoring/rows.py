@@ -1,0 +1,252 @@
+"""Rows of a monitor: read from a frame with their roles, and those among them that were given before."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.data.clusters import cluster_keys
+from trueup.data.columns import check_distinct_roles, days_of
+from trueup.data.folds import hash_numbers
+from trueup.data.frame import choose_features, read_features
+from trueup.data.table import Schema, Table
+from trueup.data.values import as_numbers, check_outcome, check_scores, describe_rows
+from trueup.errors import ArgumentError, ColumnError, DataError
+from trueup.monitoring.result import RowCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray, UInt64Array
+    from trueup.data.columns import ColumnSource
+    from trueup.monitoring.segments import MonitoredSegments
+
+UNLABELLED = ("error", "drop", "zero")
+MAX_OVERLAP = 0.5  # of the rows of an open period without ids, in a batch that does not have all of them
+
+
+@dataclass(eq=False)
+class MonitoredRows:
+    """Rows of one batch: outcome, score, day at which they enter, and level codes; cluster and id if there are any."""
+
+    y: FloatArray
+    p: FloatArray
+    day: FloatArray
+    codes: list[Int32Array]
+    cluster: UInt64Array | None
+    ids: UInt64Array | None
+    timed: bool = True
+
+    def __len__(self) -> int:
+        return len(self.p)
+
+    def take(self, rows: AnyArray | slice) -> MonitoredRows:
+        """Return some of the rows."""
+        cluster, ids = (None if array is None else array[rows] for array in (self.cluster, self.ids))
+        codes = [own[rows] for own in self.codes]
+        return MonitoredRows(self.y[rows], self.p[rows], self.day[rows], codes, cluster, ids, self.timed)
+
+    def join(self, other: MonitoredRows) -> MonitoredRows:
+        """Return both rows together."""
+
+        def both(one: Any, two: Any) -> Any:
+            return None if one is None else np.concatenate([one, two])
+
+        codes = [both(mine, more) for mine, more in zip(self.codes, other.codes, strict=True)]
+        return MonitoredRows(
+            both(self.y, other.y), both(self.p, other.p), both(self.day, other.day), codes,
+            both(self.cluster, other.cluster), both(self.ids, other.ids), self.timed,
+        )  # fmt: skip
+
+    def by_period(self, numbers: IntArray) -> dict[int, MonitoredRows]:
+        """Return the rows of every period, in the order of the periods; rows keep their order within a period."""
+        order = np.argsort(numbers, kind="stable")
+        ordered, distinct = self.take(order), np.unique(numbers)
+        ends = np.searchsorted(numbers[order], distinct, side="right").tolist()
+        return {
+            number: ordered.take(slice(start, end))
+            for number, start, end in zip(distinct.tolist(), [0, *ends], ends, strict=False)
+        }
+
+
+def drop_known(rows: MonitoredRows, known: UInt64Array) -> tuple[MonitoredRows, UInt64Array]:
+    """Return the rows whose id is not among the ``known`` ones, each id once, and the ids that are known by now."""
+    assert rows.ids is not None
+    order = np.lexsort((rows.y, rows.p, rows.ids))  # of rows with the same id, the same one is kept whatever their order
+    ordered = rows.ids[order]
+    first = order[np.append(True, ordered[1:] != ordered[:-1])[: len(rows)]]
+    taken = np.sort(first[~np.isin(rows.ids[first], known)])
+    return rows.take(taken), np.union1d(known, rows.ids[taken])
+
+
+def drop_given_before(rows: MonitoredRows, given: UInt64Array) -> tuple[MonitoredRows, UInt64Array]:
+    """Return the rows that are not among those with the hashes ``given``, and the hashes of all by now.
+
+    A log that grows has all rows that it had before. Batches that follow each other have none of them. Anything between
+    the two is ambiguous without ids.
+    """
+    more = [] if rows.cluster is None else [rows.cluster.astype(np.float64)]
+    hashes = hash_numbers([rows.y, rows.p, rows.day, *rows.codes, *more])
+    before, before_counts = np.unique(given, return_counts=True)
+    place = np.minimum(np.searchsorted(before, hashes), max(len(before) - 1, 0))
+    seen = before[place] == hashes if len(before) else np.zeros(len(hashes), bool)
+    counts = np.bincount(place[seen], minlength=len(before))
+    again = int(np.minimum(counts, before_counts).sum())
+    kept = np.ones(len(hashes), bool)
+    if len(given) and again == len(given):
+        order = np.flatnonzero(seen)[np.argsort(place[seen], kind="stable")]
+        starts = np.cumsum(counts) - counts
+        rank = np.arange(len(order)) - starts[place[order]]
+        kept[order[rank < before_counts[place[order]]]] = False
+    elif again > MAX_OVERLAP * len(given):
+        raise DataError(
+            f"{again:,} of the {len(given):,} rows that were given for this period are given again, but not all of them",
+            hint="name the column that identifies a row, as {id}, or give every row once",
+            settings={"id": ...},
+        )
+    return rows.take(kept), np.sort(np.concatenate([given, hashes[kept]]))
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Reads the columns of a monitor from a frame, by their roles."""
+
+    outcome: Hashable
+    prediction: Hashable
+    by: Sequence[Hashable] | Hashable | None
+    time: Hashable | None
+    id: Hashable | None
+    cluster: Hashable | None
+    categorical: Sequence[Hashable] | Hashable
+    maturity: float  # days
+    sampling: tuple[float, float] | None
+    unlabelled: str
+
+    def roles(self, source: ColumnSource, *, labelled: bool) -> dict[str, Hashable | None]:
+        """Return the keys of the roles; the outcome only if ``labelled``."""
+        named = {"prediction": self.prediction, "time": self.time, "id": self.id, "cluster": self.cluster}
+        if labelled:
+            named["outcome"] = self.outcome
+        return {role: None if name is None else source.find(name, role) for role, name in named.items()}
+
+    def reference(self, source: ColumnSource) -> tuple[Table, AnyArray]:
+        """Return the scores and the columns of the segments of reference rows, and which of their rows have a score."""
+        roles = self.roles(source, labelled=False)
+        scores = self._scores(source, roles["prediction"])
+        keep = np.flatnonzero(~np.isnan(scores))
+        if not len(keep):
+            raise DataError(f"no reference row has a score in column {self.prediction!r}", hint="score the rows first")
+        others = {role: key for role, key in roles.items() if role != "prediction"}
+        by = self.by
+        if by is None:
+            taken = {*roles.values()}
+            by = [key for key in source.keys if key not in taken and source.label(key) != str(self.outcome)]
+        chosen = choose_features(source, by, [roles["prediction"]], None, None)
+        check_distinct_roles(others, [roles["prediction"]], source)
+        unread: dict[str, str] = {}
+        features, columns, left_out, _ = read_features(
+            source, chosen, None, categorical=self.categorical, keep=keep, unread=unread if self.by is None else None
+        )
+        left_out = {**unread, **left_out}
+        schema = Schema("binary", str(self.outcome), (source.label(roles["prediction"]),), None, tuple(features))
+        return Table(schema, columns, scores[keep], left_out=left_out), keep
+
+    def _scores(self, source: ColumnSource, key: Hashable) -> FloatArray:
+        """Return the scores, NaN where there is none, moved to the sample if there is one."""
+        name = source.label(key)
+        scores = as_numbers(source.fetch(key), name, "prediction").astype(np.float64)
+        known = ~np.isnan(scores)
+        check_scores(np.where(known, scores, 0.5), (name,), "binary")
+        if self.sampling is not None:
+            positive, negative = self.sampling
+            scores = scores * positive / (scores * positive + (1 - scores) * negative)
+        return scores
+
+    def days(self, source: ColumnSource) -> FloatArray | None:
+        """Return the day on which every row was scored, None without a time column."""
+        if self.time is None:
+            return None
+        key = source.find(self.time, "time")
+        raw, name = source.fetch(key), source.label(key)
+        if raw.kind != "date":
+            raise ColumnError(f"time column {name!r} must hold dates; got {raw.kind}s", hint="convert it to dates first")
+        days = raw.codes_or_values
+        if np.isnan(days).any():
+            raise DataError(
+                f"time column {name!r} is missing {describe_rows(np.isnan(days))}", hint="fill it in, or drop these rows"
+            )
+        return days
+
+    def read(
+        self, source: ColumnSource, days: FloatArray | None, schema: Schema, segments: MonitoredSegments, now: float,
+        inside: BoolArray | None = None, *, labelled: bool = True,
+    ) -> tuple[MonitoredRows, RowCounts]:  # fmt: skip
+        """Return the rows ``inside`` that count, and how many do not: immature ones, those without score or outcome."""
+        roles = self.roles(source, labelled=labelled)
+        scores = self._scores(source, roles["prediction"])
+        considered = np.ones(source.rows, bool) if inside is None else inside
+        entry = np.zeros(source.rows) if days is None else days + (self.maturity if labelled else 0.0)
+        is_mature = considered & ((entry <= now) if days is not None else True)
+        scored = ~np.isnan(scores)
+        y = np.zeros(source.rows)
+        unlabelled = np.zeros(source.rows, bool)
+        if labelled:
+            raw = source.fetch(roles["outcome"])
+            y = check_outcome(raw, str(self.outcome), "binary") if not raw.missing().all() else np.full(source.rows, np.nan)
+            unlabelled = np.isnan(y) & is_mature & scored
+            if unlabelled.any() and self.unlabelled == "error":
+                raise DataError(
+                    f"the outcome {self.outcome!r} of a mature row is missing {describe_rows(unlabelled)}",
+                    hint='pass {unlabelled} for rows without an event, "drop" to leave these rows out',
+                    settings={"unlabelled": "zero"},
+                )
+            if self.unlabelled == "zero":
+                y, unlabelled = np.where(np.isnan(y), 0.0, y), np.zeros(source.rows, bool)
+        take = np.flatnonzero(is_mature & scored & ~unlabelled)
+        keys = [source.find(one.name, "by") for one in schema.features]
+        codes = segments.encode(source, keys, scores[take], take)
+        cluster, ids = (_identifiers(source, roles[role], take) for role in ("cluster", "id"))
+        counts = RowCounts(
+            waiting=int((considered & ~is_mature).sum()), unscored=int((is_mature & ~scored).sum()),
+            unlabelled=int(unlabelled.sum()),
+        )  # fmt: skip
+        rows = MonitoredRows(y[take], scores[take], entry[take], codes, cluster, ids, self.time is not None)
+        return rows, counts
+
+
+def _identifiers(source: ColumnSource, key: Any, take: AnyArray) -> UInt64Array | None:
+    if key is None:
+        return None
+    return cluster_keys(source.fetch(key), source.label(key), describe_rows)[take]
+
+
+def as_day(now: Any, parameter: str = "now") -> float:
+    """Return a date as days since 1970-01-01; -inf for None."""
+    if now is None:
+        return -math.inf
+    try:
+        moment = np.datetime64(now, "us")
+    except (ValueError, TypeError):
+        moment = np.datetime64("NaT")
+    if np.isnat(moment):
+        raise ArgumentError(
+            f"{parameter} must be a date; got {now!r}", hint='write it as "2026-11-30"', parameter=parameter
+        )
+    return float(days_of(np.array([moment]))[0])
+
+
+def parse_sampling(given: Mapping[str, float]) -> tuple[float, float]:
+    """Return the shares of the rows with outcome 1 and 0 that are in the data."""
+    from trueup._validate import check_number
+
+    shares = []
+    for name in ("positive", "negative"):
+        check_number(f"sampling[{name!r}]", given.get(name, 1.0), 0, 1, above=True)
+        shares.append(float(given.get(name, 1.0)))
+    if unknown := set(given) - {"positive", "negative"}:
+        hint = 'write {"positive": 1, "negative": 0.1}'
+        raise ArgumentError(f"sampling has no share {sorted(unknown)[0]!r}", hint, parameter="sampling")
+    return shares[0], shares[1]
