@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trueup import decisions, errors, figures, metrics, mlflow, simulate
     from trueup.audits.audit import audit
+    from trueup.audits.plan import Plan, plan
     from trueup.audits.result import Audit, Finding
     from trueup.audits.swap_regret import swap_regret
     from trueup.audits.weak_learning import weak_learning
@@ -60,6 +61,7 @@ __all__ = [
     "Model",
     "Multiaccuracy",
     "Multiplicative",
+    "Plan",
     "Platt",
     "PriorCorrection",
     "Temperature",
@@ -73,6 +75,7 @@ __all__ = [
     "load_mcgrad",
     "metrics",
     "mlflow",
+    "plan",
     "report",
     "save",
     "scan",
@@ -84,6 +87,7 @@ __all__ = [
 # Module -> its public names. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
 _MODULES = {
     "audits.audit": ("audit",),
+    "audits.plan": ("Plan", "plan"),
     "audits.result": ("Audit", "Finding"),
     "audits.swap_regret": ("swap_regret",),
     "audits.weak_learning": ("weak_learning",),

@@ -12,7 +12,7 @@ import pytest
 import trueup as tu
 from commands import call
 from trueup.cli.fit import CURVES
-from trueup.cli.parser import MATRIX, METHODS
+from trueup.cli.options import MATRIX, METHODS
 
 GIVEN = ["--outcome", "y", "--prediction", "p", "--features", "country,age"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from commands import call
 from trueup.cli import parser
-from trueup.cli.parser import PROFILE_NAMES, SHELLS
+from trueup.cli.options import PROFILE_NAMES, SHELLS
 
 
 def verbs():

@@ -7,7 +7,8 @@ import argparse
 import shtab
 
 from trueup.cli import console
-from trueup.cli.parser import PROFILE_NAMES, build_parser
+from trueup.cli.options import PROFILE_NAMES
+from trueup.cli.parser import build_parser
 
 FILE_TYPES = {"FILE": shtab.FILE, "OUT": shtab.FILE, "MODEL": shtab.glob("*.trueup"), "DIR": shtab.DIRECTORY}
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup._validate import check_number
 from trueup.cli import io
-from trueup.cli.parser import number_or_name
+from trueup.cli.options import number_or_name
 from trueup.decisions.evaluate import ACT, DecisionProblem
 from trueup.decisions.rules import Action, as_actions
 from trueup.errors import ArgumentError, ColumnError

@@ -13,6 +13,7 @@ import numpy as np
 from trueup.calibrators.patches.map import PatchMap
 from trueup.cli import console, io
 from trueup.cli.next_steps import after_fit, option_name
+from trueup.cli.options import MATRIX, METHODS, PRIOR
 from trueup.cli.output import (
     corrections_tables,
     describe_evaluation,
@@ -22,7 +23,7 @@ from trueup.cli.output import (
     show_page,
     table_notes,
 )
-from trueup.cli.parser import MATRIX, METHODS, PRIOR, is_model
+from trueup.cli.parser import is_model
 from trueup.cli.predict import model_columns, text_columns
 from trueup.data.chunks import format_to_write
 from trueup.data.frame import read

@@ -5,247 +5,20 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trueup._validate import check_integer
 from trueup.cli import console
 from trueup.cli.next_steps import option_name
+from trueup.cli.options import COMMON, LIST, MODEL_SUFFIX, OPTIONS, PRIOR, SHELLS, Use, Verb, share
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from _typeshed import SupportsWrite
 
 OPTION_SIMILARITY, CHOICE_SIMILARITY = 0.75, 0.7  # difflib ratios above which a word is suggested
-PRIOR = "prior"  # the method that needs no outcome
-MATRIX = "matrixscaling"  # the method for several classes only
-METHODS = {
-    "auto": "Auto", "mcgrad": "MCGrad", "lsboost": "LSBoost", "depthtwo": "DepthTwo", "hkrr": "HKRR",
-    "multiaccuracy": "Multiaccuracy", "isotonic": "Isotonic", "platt": "Platt", "temperature": "Temperature",
-    "beta": "Beta", "histogram": "Histogram", "additive": "Additive", "multiplicative": "Multiplicative",
-    "logistic": "Logistic", "lore": "LoRe", MATRIX: "MatrixScaling", PRIOR: "PriorCorrection",
-}  # fmt: skip
-MODEL_SUFFIX = ".trueup"
-TARGETS, DIALECTS = ("onnx", "sql", "c"), ("duckdb", "postgres", "bigquery", "spark")  # of exports
-SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
-PROFILE_NAMES = ("general", "credit", "ads", "health")  # built in; a file defines another
-LIST: dict[str, Any] = {"action": "append"}
-SWITCH: dict[str, Any] = {"action": "store_true"}
-
-
-def number_or_name(text: str) -> float | str:
-    """Return a number, or else the text: the name of a column."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def option(text: str, metavar: str | None = None, **settings: Any) -> dict[str, Any]:
-    """Return keyword arguments of ``add_argument``; positionals omit metavar, since their key in OPTIONS (FILE) is used."""
-    return {"help": text, **settings} if metavar is None else {"help": text, "metavar": metavar, **settings}
-
-
-# One name has one meaning, type and help text for all verbs. A verb adds its defaults after a semicolon.
-OPTIONS: Mapping[str, dict[str, Any]] = {
-    # rows
-    "FILE": option(
-        "Parquet, CSV or JSON: a file, a pattern like 'day-*.csv', a directory, a URL such as s3://bucket/day.parquet, or "
-        "- for standard input",
-        dest="files", nargs="*",
-    ),
-    "MODEL": option("a model saved by trueup fit", dest="model", nargs="?"),
-    "MODELS": option("models to compile for (default: everything)", dest="models", nargs="*"),
-    "SHELL": option(f"{', '.join(SHELLS[:-1])} or {SHELLS[-1]}", dest="shell", choices=SHELLS),
-    "--format": option(
-        "the format of the files (default: by their names; of standard input: by its content)",
-        "FORMAT", choices=("parquet", "csv", "json"),
-    ),
-    "--encoding": option("the encoding of CSV and JSON, such as latin-1 or utf-16 (default utf-8)", "NAME"),
-    "--output-format": option(
-        "of -o -: csv (default), or json, with one record per line", "FORMAT", choices=("csv", "json")
-    ),
-    "--sql": option("a DuckDB query; it reads the FILEs as the table data", "QUERY"),
-    "--memory": option("memory budget, such as 2GB; files are then read in chunks", "SIZE"),
-    "--spill": option("spill directory of --memory (default: the temporary directory)", "DIR"),
-    "--row": option("""one row, such as '{"p": 0.2, "country": "BR"}'; other columns are missing""", "JSON"),
-    "--details": option("list every condition that --row meets, and what it adds to the logit", **SWITCH),
-    "--rows": option("number of loans (default 40000, at least 1000)", "N", type=int, default=40_000),
-    "--validation": option("validation rows, used instead of held-out rows of FILE, such as later ones", "FILE", **LIST),
-    "--labelled": option(
-        "rows with outcomes that neither the model nor a correction was fitted on, such as those of fit --held-out; or a "
-        "model saved with --keep-evidence",
-        "FILE", **LIST,
-    ),
-    # columns
-    "--outcome": option("the outcome column", "Y"),
-    "--prediction": option("the score column", "P", **LIST),
-    "--positive": option("the outcome to count as 1; every other counts as 0", "VALUE"),
-    "--classes": option("the class of each prediction column, if there are several", "A,B", **LIST),
-    "--logits": option("the prediction columns hold logits: of the classes, or of one probability", **SWITCH),
-    "--weight": option("the column of sample weights", "W"),
-    "--sampling": option("shares of the rows with outcome 1 and 0 that were kept in the data, such as 1,0.1", "P,N"),
-    "--cluster": option("the column that identifies rows that belong together, such as those of one customer", "ID"),
-    "--task": option(
-        "auto (default), binary, or regression for amounts",
-        "TASK", default="auto", choices=("auto", "binary", "regression"),
-    ),
-    "--family": option(
-        "the distribution of a real outcome, if it is known: poisson, gamma or tweedie; --weight is then the exposure",
-        "FAMILY", choices=("poisson", "gamma", "tweedie"),
-    ),
-    "--variance-power": option("exponent of the variance of --family tweedie (1.5 by default)", "X", type=float),
-    "--unlabelled": option(
-        "rows without an outcome: error (default) or drop", "HOW", default="error", choices=("error", "drop")
-    ),
-    "--against": option("another score of the same rows to compare with, such as the one before a correction", "P", **LIST),
-    "--reference": option(
-        "files with earlier scores in the --prediction column, such as those at development; the profile credit shows how "
-        "far the scores have moved (PSI)",
-        "FILE", **LIST,
-    ),
-    "--exposure": option(
-        "the column of exposures; the profile credit shows observed/expected weighted by it, beside that by number", "EAD"
-    ),
-    "--fix": option("the model between both scores; the page shows its corrections", "MODEL"),
-    "--features": option("feature columns (default: all without a role)", "A,B,C", **LIST),
-    "--exclude": option(
-        "columns that the correction must not use, such as protected attributes; explain reports its effect on them", "A,B",
-        **LIST,
-    ),
-    # segments
-    "--by": option("columns that form segments", "A,B,C", **LIST),
-    "--depth": option("how many columns a segment combines", "N", type=int),
-    "--bins": option(
-        "bins of numbers and dates: 10 (default) quantile bins for all; age=5 or age=18:30:50 for one column (age=18: is "
-        "one edge); opened=month, or year, quarter, week, day (default: by the span of the dates)",
-        "SPEC", **LIST,
-    ),
-    "--categorical": option("numeric columns to read as categories, such as zip codes", "A,B", **LIST),
-    "--min-rows": option("smaller segments are not tested (default 50)", "N", type=int),
-    "--max-cells": option("maximum number of segments; the deepest are dropped first (default 2000000)", "N", type=int),
-    # test
-    "--alpha": option("significance level of the family of tests", "A", type=float),
-    "--adjust": option(
-        "holm (default) and max control the familywise error rate, bh and by the false discovery rate",
-        "HOW", choices=("holm", "max", "bh", "by"),
-    ),
-    "--draws": option("simulated data sets of --adjust max (default 199)", "N", type=int, default=199),
-    "--seed": option("seed of random numbers (default 0)", "N", type=int, default=0),
-    "--fail-if": option(
-        "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated and, with --tolerance, material; "
-        "material: the same, and needs --tolerance; possibly-material: also if an error may exceed the tolerance; "
-        "untestable: also if no segment could be tested",
-        "STATE", choices=("miscalibrated", "material", "possibly-material", "untestable"),
-    ),
-    "--tolerance": option(
-        "the largest error that does not matter: a difference of observed and expected mean (0.02), or a percentage of the "
-        "expected mean (10%%); errors that certainly exceed it are material",
-        "E",
-    ),
-    # method
-    "--method": option(
-        "mcgrad (default): boosted trees over features and score; auto: the simplest of several methods that is good "
-        "enough, possibly none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked for "
-        "saturation; hkrr, multiaccuracy: a readable list of patches; lore: the outcomes of similar rows; logistic: a "
-        "logistic regression on score and features; isotonic, platt, temperature, beta, histogram: a curve of the score "
-        "alone; matrixscaling: the logits of several classes times a matrix; additive, multiplicative: one number added to "
-        "all scores, or one factor; prior: another prevalence, without outcomes",
-        "NAME", default="mcgrad", choices=tuple(METHODS),
-    ),
-    "--prevalence": option(
-        "the mean that corrected scores shall have, or estimate: from these scores and --labelled rows from before (prior)",
-        "X",
-    ),
-    "--reference-prevalence": option(
-        "the prevalence at which scores are calibrated, if there are no --labelled rows (prior)", "X", type=float
-    ),
-    "--cross-validate": option(
-        "keep a curve of the score only if it lowers the held-out loss (other methods always do)", **SWITCH
-    ),
-    "--monotone": option("keep the order of two rows with the same features (mcgrad)", **SWITCH),
-    "--resume": option("save finished rounds in this file, and continue from it if it exists", "FILE"),
-    # costs
-    "--cost-fn": option("cost of a false negative, or the column with that of each row", "X", type=number_or_name),
-    "--cost-fp": option("cost of a false positive, or the column with that of each row", "X", type=number_or_name),
-    "--cost-tp": option("cost of a true positive (default 0; negative is a gain)", "X", type=number_or_name),
-    "--cost-tn": option("cost of a true negative (default 0)", "X", type=number_or_name),
-    "--action": option(
-        "an action with its costs on a positive and on a negative row, instead of the costs above; at least two",
-        "NAME:X,Y", **LIST,
-    ),
-    "--threshold": option("evaluate this rule: act where the score is T or more", "T", type=float),
-    "--capacity": option("act on at most N rows; with --action NAME=N", "N", **LIST),
-    "--fixed-cost": option("cost of acting at all, paid once; with --action NAME=X", "X", **LIST),
-    "--level": option("coverage of the intervals (default 0.9)", "A", type=float, default=0.9),
-    "--target": option(
-        "rows (default): the total cost of these rows; population: the mean cost per row of the population",
-        "OF", default="rows", choices=("rows", "population"),
-    ),
-    "--on-error": option(
-        "raise (default): stop at a row whose score is missing or invalid; nan: leave its corrected score empty, count it",
-        "HOW", default="raise", choices=("raise", "nan"),
-    ),
-    # output
-    "--output": option("the file to write", "OUT"),
-    "--report": option("write the page, whatever the extension", "FILE"),
-    "--markdown": option("write a summary in Markdown; - is standard output", "FILE"),
-    "--csv": option("write all segments as CSV; - is standard output", "FILE"),
-    "--json": option("write all results as JSON; - is standard output, without any other text", "FILE"),
-    "--held-out": option(
-        "write the held-out rows with their held-out corrected scores, for trueup decide --labelled; an audit of them is "
-        "nearly blind",
-        "FILE",
-    ),
-    "--keep-evidence": option(
-        "keep held-out outcomes and scores in the model, for decide --labelled MODEL; such a file holds data", **SWITCH
-    ),
-    "--as": option("the name of the new column", "NAME", dest="name", **LIST),
-    "--to": option("onnx, sql or c; by default by the extension of OUT: .onnx, .sql or .h", choices=TARGETS),
-    "--dialect": option(f"of SQL: {', '.join(DIALECTS[:-1])} or {DIALECTS[-1]}", choices=DIALECTS, default="duckdb"),
-    "--table": option("the table that the SQL statement scores", "NAME", default="scores"),
-    "--keep": option("columns that the SQL statement returns beside the scores", "A,B", **LIST),
-    "--prefix": option("what functions and types of the C header begin with", "NAME", default="trueup"),
-    "--no-verify": option("do not compare the export with the model", dest="verify", action="store_false"),
-    "--only": option("write only the corrected score", **SWITCH),
-    "--profile": option(
-        f"vocabulary, tables and defaults of a domain: {', '.join(PROFILE_NAMES[:-1])} or {PROFILE_NAMES[-1]} "
-        "(default general), or a file such as mine.toml",
-        "NAME", default="general",
-    ),
-    "--title": option("the title of the page", "TEXT"),
-    "--top": option("number of table rows to print (default 20)", "N", type=int, default=20),
-    "--threads": option("number of threads; all cores by default", "N", type=int),
-    "--cache": option(
-        "the directory of compiled kernels (default: NUMBA_CACHE_DIR, or beside the package, or that of the user)", "DIR"
-    ),
-    "--quiet": option("print at most one line, and no progress", **SWITCH),
-    "--verbose": option("print the choices made, with reasons, on standard error", **SWITCH),
-    "--debug": option("show the traceback of an unexpected error", **SWITCH),
-}  # fmt: skip
-COMMON = ("--quiet", "--verbose", "--debug")
-
-
-class Use(NamedTuple):
-    """An option of one verb: its key in OPTIONS, an addition to its help, whether it is required, and changed settings."""
-
-    name: str
-    more: str = ""
-    needed: bool = False
-    changes: Mapping[str, Any] = {}
-
-
-class Verb(NamedTuple):
-    """A subcommand such as audit: its help texts, and its options by group."""
-
-    help: str
-    usage: str
-    description: str
-    epilog: str
-    groups: Mapping[str, tuple[str | Use, ...]]
-
-
 FILES, MODEL = Use("FILE", needed=True), Use("MODEL", needed=True)
 OUTCOME = Use("--outcome", "0/1, a probability, a number, or a class", needed=True)
 PREDICTION = Use("--prediction", "for classes one column each: p0,p1,p2", needed=True)
@@ -260,6 +33,7 @@ Audit the calibration of any model's scores on every segment, and correct them.
   trueup explain model.trueup
   trueup export model.trueup -o model.sql
   trueup decide new.parquet --prediction p --cost-fn 500 --cost-fp 20
+  trueup plan --prevalence 0.02 --ratio 1.2 --share 5% --columns 10,5,4
 """
 
 VERBS = {
@@ -499,6 +273,44 @@ costs: per row, in any unit; negative costs are gains. --cost-fn is the cost of 
             ),
         },
     ),
+    "plan": Verb(
+        "how many rows an audit or a monitor needs, or what so many rows show",
+        "trueup plan [FILE ...] [--prediction P] [--prevalence X] [--ratio X] [--rows N] [options]",
+        """\
+Plan an audit or a monitor: how many rows find an error of a given observed/expected (--ratio), which errors
+so many rows show (--rows), or with which power (both). The scores are those of a pilot, with or without
+outcomes, or have a mean (--prevalence) and a spread.
+""",
+        """\
+examples:
+  trueup plan --prevalence 0.02 --ratio 1.2 --share 5% --columns 10,5,4
+  trueup plan --prevalence 0.02 --rows 200000 --share 5% --segments 400
+  trueup plan pilot.parquet --prediction p --by region,product --ratio 1.2
+  trueup plan pilot.parquet --prediction p --share 5% --columns 10,5,4 --monitor --weekly-rows 20000
+  trueup plan --prevalence 0.1 --cluster-size 4 --icc 0.2 --looks 12 -o plan.svg
+""",
+        {
+            "scores": (
+                "FILE", "--sql", Use("--prediction", "of the pilot"),
+                Use("--prevalence", changes={"help": "mean of the scores, instead of a FILE", "type": share}), "--spread",
+            ),
+            "error": (
+                "--ratio", Use("--rows", changes={"help": "rows in all, that there are", "default": None}), "--power",
+            ),
+            "segments": (
+                Use("--by", "plan for each of their levels in the pilot"), "--share", "--segments", "--columns",
+                Use("--depth", "1, 2 (default) or 3"), "--bins", "--categorical", "--min-rows",
+            ),
+            "test": (
+                Use("--alpha", "over all segments and looks, 0.05 by default"), "--looks", "--cluster-size", "--icc",
+                "--monitor", "--weekly-rows", "--change-week",
+            ),
+            "output": (
+                Use("--output", "a picture, by its extension .svg, .png or .pdf (needs the extra plots)"), "--json",
+                Use("--top", changes={"default": None}), "--threads", *COMMON,
+            ),
+        },
+    ),
     "warm": Verb(
         "compile kernels into a cache directory",
         "trueup warm [MODEL ...] [--cache DIR] [options]",
@@ -545,6 +357,11 @@ RELATIONS = {
         ("held_out", "excludes", "sampling", "use --keep-evidence: decide --labelled MODEL then has the weights"),
         ("held_out", "excludes", "validation", "score that file with trueup predict: the model was not fitted on its rows"),
     ],
+    "plan": [
+        ("by", "needs", "prediction", "name the score column of the pilot: --prediction p"),
+        ("weekly_rows", "needs", "monitor", "add --monitor"),
+        ("spread", "needs", "prevalence", "a FILE has scores, and so a spread"),
+    ],
     "decide": [
         ("labelled", "needs", "outcome", OUTCOME_HINT),
         ("positive", "needs", "outcome", OUTCOME_HINT),
@@ -555,7 +372,8 @@ RELATIONS = {
         ("action", "excludes", "threshold", "leave --threshold out: the cheapest rule is computed"),
     ],
 }
-MINIMA = {"seed": 0, "threads": 1, "top": 0, "rows": 1000}
+MINIMA = {"seed": 0, "threads": 1, "top": 0}
+MINIMA_OF = {"demo": {"rows": 1000}}
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
@@ -565,9 +383,10 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         for name in {"outcome", "positive", "cluster"} & given if arguments.verb == "decide" else ():
             raise ArgumentError(f"--labelled {arguments.labelled[0]} has its outcomes", hint=f"leave --{name} out")
         given |= {"outcome"}
-    if hasattr(arguments, "files") and not given & {"files", "sql"}:
-        raise ArgumentError("no FILE was named", hint="name files, or pass a query with --sql")
-    for name, low in MINIMA.items():
+    if hasattr(arguments, "files") and not given & {"files", "sql", *(("prevalence",) if arguments.verb == "plan" else ())}:
+        more = ", or --prevalence 0.02" if arguments.verb == "plan" else ""
+        raise ArgumentError("no FILE was named", hint=f"name files, or pass a query with --sql{more}")
+    for name, low in (MINIMA | MINIMA_OF.get(arguments.verb, {})).items():
         check_integer(name, getattr(arguments, name, None), low, optional=True)
     for name, relation, other, hint in RELATIONS.get(arguments.verb, ()):
         if name in given and (other in given) == (relation == "excludes"):

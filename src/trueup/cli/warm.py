@@ -17,7 +17,7 @@ import numpy as np
 
 import trueup as tu
 from trueup.cli import console
-from trueup.cli.parser import MATRIX, METHODS, PRIOR
+from trueup.cli.options import MATRIX, METHODS, PRIOR
 from trueup.errors import FileError
 from trueup.kernels import _cache
 from trueup.kernels._jit import compiling_at_once
