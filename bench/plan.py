@@ -242,7 +242,7 @@ def main() -> None:
     figures: dict[str, Any] = {"repetitions": many, "spread": SPREAD, "change": CHANGE, "cluster": CLUSTER, "checks": {}}
     work = {
         "audits": (audit_cell, audits, 0.77, 0.83), "mde": (mde_cell, shifts, 0.76, 0.84),
-        "monitors": (monitor_cell, monitors, 0.75, 0.9), "clusters": (cluster_cell, clusters, 0.7, 0.9),
+        "monitors": (monitor_cell, monitors, 0.75, 0.9), "clusters": (cluster_cell, clusters, None, None),
     }  # fmt: skip
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for name, (function, tasks, low, high) in work.items():
@@ -259,6 +259,8 @@ def main() -> None:
                     )
             figures[name] = cells
             print(f"{name}: {len(cells)} cells, {time.perf_counter() - start:.0f} s")
+            if low is None:
+                continue
             # With few expected outcomes a count has few values, and so has the power.
             powers = [cell["power"] for cell in cells if cell.get("expected", MANY) >= MANY]
             noise = 3 * math.sqrt(POWER * (1 - POWER) / tasks[0][-1]) if arguments.quick else 0.0

@@ -42,6 +42,7 @@ BENCHES = (
     Bench("real_outcomes", ("--repetitions 5",)),
     Bench("clusters", ("--repetitions 5",)),
     Bench("materiality", ("--repetitions 10",)),
+    Bench("plan", ("--repetitions 200 --quick",)),
     Bench("audit"),
     Bench("bound", ("--repetitions 20",)),
     Bench("metrics"),

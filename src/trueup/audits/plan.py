@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -169,7 +169,7 @@ class Plan(Result):
     settings: PlanSettings
     notes: tuple[str, ...]
     _segments: tuple[_Segment, ...]
-    derived: ClassVar[tuple[str, ...]] = ("verdict",)
+    derived = ("verdict",)
 
     def __len__(self) -> int:
         return len(self.tests)

@@ -29,6 +29,7 @@ MAX_ROWS = 1e15
 SMALL = 100  # rows below which power is simulated
 DRAWS = 4_000
 MAX_TILT = 60.0
+CONTINUITY = 0.583  # standard deviations of a step by which the maximum of a walk in steps stays below a continuous one
 MAX_BEYOND = math.sqrt(2.0 / math.pi)  # standard deviations by which the range exceeds the sum if there is no error
 HALF_LIFE_WEEKS = 26.0  # of the prior of a monitor on the week in which an error begins
 START_COST, CHANGE_COST = 2.6, 0.4  # of the mixture over alternatives, in nats
@@ -38,27 +39,32 @@ OVERALL_SHARE, LATER_SHARE = 0.10, 0.10  # of a monitor: of alpha; of a combinat
 
 @dataclass(frozen=True, eq=False)
 class ScoreDistribution:
-    """A distribution of scores: values in ascending order, and the probability of each."""
+    """A distribution of scores: values in ascending order, and the probability of each.
+
+    ``steps`` is the effective number of distinct scores, infinite if hardly any two rows have equal ones.
+    """
 
     scores: FloatArray
     mass: FloatArray
+    steps: float = math.inf
 
     @classmethod
     def of(cls, scores: FloatArray) -> ScoreDistribution:
         """Return the distribution of some scores, as the means of at most MAX_ATOMS groups of equal size."""
         ordered = np.sort(np.asarray(scores, np.float64))
         values, counts = np.unique(ordered, return_counts=True)
+        steps = math.inf if 2 * len(values) > len(ordered) else float(len(ordered) ** 2 / (counts**2).sum())
         if len(values) > MAX_ATOMS:
             starts = np.linspace(0, len(ordered), MAX_ATOMS + 1).astype(np.int64)[:-1]
             counts = np.diff(np.append(starts, len(ordered)))
             values = np.add.reduceat(ordered, starts) / counts
-        return cls(values, counts / len(ordered))
+        return cls(values, counts / len(ordered), steps)
 
     @classmethod
     def logit_normal(cls, prevalence: float, spread: float) -> ScoreDistribution:
         """Return the distribution of scores whose logits are normal, with this spread and prevalence."""
         if spread == 0.0:
-            return cls(np.array([prevalence]), np.ones(1))
+            return cls(np.array([prevalence]), np.ones(1), 1.0)
         nodes, weights = np.polynomial.hermite_e.hermegauss(80)
         kept = weights > 1e-14 * weights.max()
         nodes, weights = nodes[kept], weights[kept] / weights[kept].sum()
@@ -177,10 +183,12 @@ class ScoreError:
     def power(self, rows: float, level: float) -> float:
         """Return the probability with which an audit of so many rows of the segment finds the error, by its moments.
 
-        The sum of residuals has an Edgeworth correction for its skewness, and the range exceeds it by ``beyond``.
+        The sum of residuals has an Edgeworth correction for its skewness, and the range exceeds it by ``beyond``, less if
+        there are few distinct scores (Siegmund 1979).
         """
         deviation = math.sqrt(rows * self.raised)
         beyond = min(self.beyond, MAX_BEYOND * deviation)
+        beyond *= math.exp(-2.0 * CONTINUITY * deviation / (beyond * math.sqrt(self.distribution.steps)))
         t = (self.reach(rows, level, self.sign) - beyond - rows * abs(self.moved)) / deviation
         g = self.sign * self.lean * rows / deviation**3
         density = math.exp(-0.5 * t * t) / math.sqrt(2.0 * math.pi)
@@ -191,7 +199,7 @@ class ScoreError:
         """Return the power for few rows, by simulation: where moments do not describe the distribution of the sum."""
         p, uniform = _draw(self.distribution, draws, rows)
         y = uniform < _shifted(p, self.shift)
-        span, rise = _ranges(p, y - p)
+        span, rise = _ranges(p, y - p, tied=math.isfinite(self.distribution.steps))
         deviation = np.sqrt((p * (1.0 - p)).sum(axis=1) / (rows * self.variance))
         up, down = (self.reach(rows, level, s) for s in (1.0, -1.0))
         limit = np.where(rise >= span * (1.0 - 1e-9), up, down) * deviation
@@ -277,13 +285,14 @@ def _draw(distribution: ScoreDistribution, draws: int, rows: int) -> tuple[Float
     return p, random.random((draws, rows))
 
 
-def _ranges(p: FloatArray, e: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return range and largest ascent of the cumulative differences of sorted rows, whose equal scores are one step."""
+def _ranges(p: FloatArray, e: FloatArray, *, tied: bool) -> tuple[FloatArray, FloatArray]:
+    """Return range and largest ascent of the cumulative differences of sorted rows; equal scores may be one step."""
     draws, rows = p.shape
     path = np.zeros((draws, rows + 1))
     np.cumsum(e, axis=1, out=path[:, 1:])
     last = np.ones((draws, rows + 1), bool)
-    last[:, 1:-1] = p[:, 1:] != p[:, :-1]
+    if tied:
+        last[:, 1:-1] = p[:, 1:] != p[:, :-1]
     low = np.minimum.accumulate(np.where(last, path, math.inf), axis=1)
     seen = np.where(last, path, -math.inf)
     return seen.max(axis=1) - low[:, -1], (seen - low).max(axis=1)
