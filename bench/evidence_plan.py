@@ -45,8 +45,8 @@ def plans() -> list[str]:
         "## Plans",
         "",
         "Rows that `tu.plan` states for 80% power, and the share of simulations in which an audit of a segment of that "
-        f"size finds the error, {found['repetitions']:,} repetitions per cell (rows in brackets). Scores have normal logits "
-        f"with standard deviation {found['spread']:g}.",
+        f"size finds the error, {found['repetitions']:,} repetitions per cell (rows in brackets). Scores have normal "
+        f"logits with standard deviation {found['spread']:g}.",
         "",
         *table(["prevalence", "observed/expected", *audits], audit_rows),
         "",

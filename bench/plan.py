@@ -23,7 +23,7 @@ import trueup as tu
 from common import check, save
 from trueup.kernels import tails
 from trueup.metrics import inference
-from trueup.metrics.planning import ScoreDistribution, ScoreError, alarm_cost
+from trueup.metrics.planning import PlannedScores, ScoreError, alarm_cost
 
 PREVALENCES = (0.001, 0.02, 0.1, 0.5)
 RATIOS = (0.5, 0.8, 1.25, 2.0)
@@ -137,7 +137,7 @@ def audit_cell(task: tuple[float, float, float, int]) -> dict[str, Any] | None:
     prevalence, ratio, level, repetitions = task
     if ratio * prevalence > 0.95:
         return None
-    error = ScoreError.of_ratio(ScoreDistribution.logit_normal(prevalence, SPREAD), ratio)
+    error = ScoreError.of_ratio(PlannedScores.logit_normal(prevalence, SPREAD), ratio)
     rows = math.ceil(error.audit_rows(level, POWER))
     random = np.random.default_rng([int(1e6 * prevalence), int(100 * ratio), int(-10 * math.log10(level))])
     if prevalence <= RARE:
@@ -190,7 +190,7 @@ def monitor_cell(task: tuple[float, float, float, bool, int]) -> dict[str, Any]:
     prevalence, ratio, level, changes, repetitions = task
     random = np.random.default_rng([int(1e6 * prevalence), int(100 * ratio), int(-10 * math.log10(level)), changes, 2])
     p = draw_scores(np.random.default_rng(0), prevalence, 480_000).reshape(MONITOR_SCORES, -1).mean(axis=1)
-    error = ScoreError.of_ratio(ScoreDistribution(p, np.full(len(p), 1 / len(p))), ratio)
+    error = ScoreError.of_ratio(PlannedScores(p, np.full(len(p), 1 / len(p))), ratio)
     cost = alarm_cost(level, CHANGE if changes else None)
     planned = {power: error.monitor_rows(cost, power) for power in (POWER, None)}
     weekly = max(planned[POWER] / (26 if changes else 40), 1.0)

@@ -102,7 +102,7 @@ def test_the_interval_of_the_ratio_covers_the_truth():
 def test_the_minimum_detectable_effect_has_80_percent_power(rate, least):
     segments, rows, level = 3000, 400, 0.05 / 100
     random = np.random.default_rng(4)
-    p = np.full(segments * rows, rate)
+    p = np.tile(rate * np.linspace(0.999, 1.001, rows), segments)  # of equal scores the range is the sum
     v, k3 = rows * rate * (1 - rate), rows * rate * (1 - rate) * (1 - 2 * rate)
     reach = tails.detectable(v, k3, range_quantile(level), range_quantile(level, inflated=True))
     shift = tails.detectable_shift(v, k3, reach, 1 / rows, 0.8416) / rows

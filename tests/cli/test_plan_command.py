@@ -63,7 +63,7 @@ def test_json_on_standard_output(capsys):
         (["--prevalence", "0.1", "--columns", "a"], "--columns a is not a list of integers", "--columns 10,5,4"),
         (["--prevalence", "0.1", "--weekly-rows", "9"], "--weekly-rows needs --monitor", "--monitor"),
         (["--prevalence", "0.1", "-o", "plan.html"], "does not have the extension of a picture", "-o plan.svg"),
-        (["--prevalence", "x"], "--prevalence must be a number; got 'x'", "--help"),
+        (["--prevalence", "x"], "--prevalence must be a number; got 'x'", "write 0.02 or 2%"),
         (["--prevalence", "0.1", "--rows", "0"], "--rows must be an integer at least 1; got 0", ""),
         (["--prevalence", "0.1", "--cluster-size", "0"], "--cluster-size must be a number at least 1; got 0.0", ""),
     ],

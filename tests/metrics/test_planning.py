@@ -10,7 +10,7 @@ import pytest
 from trueup.kernels import tails
 from trueup.metrics import inference
 from trueup.metrics.planning import (
-    ScoreDistribution,
+    PlannedScores,
     ScoreError,
     alarm_cost,
     audit_share,
@@ -45,7 +45,7 @@ def _quantiles(distribution, rows):
     ("prevalence", "ratio", "level"), [(0.02, 2.0, 1e-4), (0.1, 1.5, 1e-6), (0.5, 1.25, 1e-2), (0.5, 0.8, 1e-4)]
 )
 def test_the_planned_rows_have_80_percent_power(prevalence, ratio, level, repetitions):
-    distribution = ScoreDistribution.logit_normal(prevalence, 1.0)
+    distribution = PlannedScores.logit_normal(prevalence, 1.0)
     error = ScoreError.of_ratio(distribution, ratio)
     rows = math.ceil(error.audit_rows(level, 0.8))
     p = np.sort(_quantiles(distribution, rows))
@@ -70,12 +70,12 @@ def test_the_detectable_shift_of_weighted_rows_has_80_percent_power(rows, rate, 
 
 @pytest.mark.parametrize("scores", [np.linspace(0.1, 0.5, 300), np.repeat(np.linspace(0.1, 0.5, 5), 20), np.full(9, 0.3)])
 def test_the_formula_agrees_with_simulations_of_few_rows_also_of_few_distinct_scores(scores):
-    error = ScoreError.of_ratio(ScoreDistribution.of(scores), 1.5)
+    error = ScoreError.of_ratio(PlannedScores.of(scores), 1.5)
     assert error.simulated_power(120, 0.01) == pytest.approx(error.power(120, 0.01), abs=0.03)
 
 
 def test_power_grows_with_rows_and_with_the_error():
-    distribution = ScoreDistribution.logit_normal(0.05, 1.0)
+    distribution = PlannedScores.logit_normal(0.05, 1.0)
     for up in (True, False):
         shifts = np.geomspace(1e-4, 6.0, 40) * (1 if up else -1)
         powers = [ScoreError.of_shift(distribution, shift).power(2000, 1e-3) for shift in shifts]
@@ -86,7 +86,7 @@ def test_power_grows_with_rows_and_with_the_error():
 
 
 def test_rows_error_and_power_are_inverse_to_each_other():
-    distribution = ScoreDistribution.logit_normal(0.1, 0.7)
+    distribution = PlannedScores.logit_normal(0.1, 0.7)
     for ratio in (0.6, 1.4):
         error = ScoreError.of_ratio(distribution, ratio)
         rows = error.audit_rows(1e-3, 0.8)
@@ -100,7 +100,7 @@ def test_rows_error_and_power_are_inverse_to_each_other():
 
 def test_the_moments_of_an_error_are_those_of_its_rows():
     p = np.array([0.1, 0.3, 0.6])
-    error = ScoreError.of_shift(ScoreDistribution.of(p), 0.5)
+    error = ScoreError.of_shift(PlannedScores.of(p), 0.5)
     q = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + 0.5)))
     assert error.moved == pytest.approx((q - p).mean())
     assert error.raised == pytest.approx((q * (1 - q)).mean() + (q - p).var())
@@ -112,7 +112,7 @@ def test_the_moments_of_an_error_are_those_of_its_rows():
 
 def test_many_scores_are_grouped_without_moving_their_mean():
     p = np.random.default_rng(0).beta(1, 20, 30_001)
-    distribution = ScoreDistribution.of(p)
+    distribution = PlannedScores.of(p)
     assert len(distribution.scores) <= 400
     assert distribution.mean == pytest.approx(p.mean(), rel=1e-12)
     assert distribution.expect(distribution.scores * (1 - distribution.scores)) == pytest.approx(
@@ -123,13 +123,13 @@ def test_many_scores_are_grouped_without_moving_their_mean():
 @pytest.mark.parametrize("s", [1.0, -1.0])
 def test_the_refined_reach_is_that_of_the_saddlepoint(s):
     p = np.linspace(0.002, 0.08, 200)
-    x = ScoreDistribution.of(p).refined_reach(4.0**2 / (2 * 200), s) * 200
+    x = PlannedScores.of(p).refined_reach(4.0**2 / (2 * 200), s) * 200
     assert tails.saddlepoint(p, np.empty(0), x, s) == pytest.approx(4.0, rel=2e-4)
 
 
 def test_an_outcome_that_cannot_get_rare_enough_is_not_refined():
     # All outcomes zero have probability exp(-20 * 0.01): no deviate of 4.
-    assert math.isinf(ScoreDistribution.of(np.full(20, 0.01)).refined_reach(4.0**2 / 40, -1.0))
+    assert math.isinf(PlannedScores.of(np.full(20, 0.01)).refined_reach(4.0**2 / 40, -1.0))
 
 
 @pytest.mark.parametrize(("depth", "combined", "share"), [(2, 1, 1 / 90), (1, 1, 1 / 60), (2, 2, 1 / 450), (2, 0, 1 / 3)])
@@ -157,7 +157,7 @@ def test_a_monitor_raises_its_alarm_within_the_planned_rows(change, repetitions)
     """One level of scores, the recursion week by week; the true shift is one of the alternatives or lies between them."""
     random = np.random.default_rng(5)
     p, level = 0.1, 1e-3
-    error = ScoreError.of_ratio(ScoreDistribution(np.array([p]), np.ones(1)), 1.4)
+    error = ScoreError.of_ratio(PlannedScores(np.array([p]), np.ones(1)), 1.4)
     rows = error.monitor_rows(alarm_cost(level, change), 0.8)
     weekly, onset = math.ceil(rows / 20), 0 if change is None else change - 1
     weights = np.array(2 * [0.25, 0.5, 1, 2, 2, 2, 1, 0.5, 0.25])

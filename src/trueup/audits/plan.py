@@ -19,7 +19,7 @@ from trueup.metrics.inference import MIN_CLUSTERS, MIN_EXCESS
 from trueup.metrics.planning import (
     MAX_ROWS,
     SMALL,
-    ScoreDistribution,
+    PlannedScores,
     ScoreError,
     alarm_cost,
     audit_share,
@@ -146,7 +146,7 @@ class _Segment:
     """A segment to plan for: its scores, its share of the rows, and its levels in an audit and in a monitor."""
 
     name: str
-    scores: ScoreDistribution
+    scores: PlannedScores
     share: float
     audit_level: float
     monitor_level: float
@@ -463,21 +463,21 @@ def _check_ratio(ratio: float, segment: _Segment) -> None:
         )
 
 
-def _scores(data: Any, prediction: Any, prevalence: float | None, spread: float) -> ScoreDistribution:
+def _scores(data: Any, prediction: Any, prevalence: float | None, spread: float) -> PlannedScores:
     """Return the distribution of the scores of a pilot, or of normal logits."""
     if prevalence is not None:
         check_fraction("prevalence", prevalence)
         check_number("spread", spread, 0.0, 10.0)
-        return ScoreDistribution.logit_normal(prevalence, spread)
+        return PlannedScores.logit_normal(prevalence, spread)
     return _distribution(read(data, prediction=prediction, features=[], task="binary").prediction, "the pilot")
 
 
-def _distribution(scores: AnyArray, name: str) -> ScoreDistribution:
+def _distribution(scores: AnyArray, name: str) -> PlannedScores:
     if scores.ndim != 1:
         raise ArgumentError("a plan is for one score", hint="name one prediction column", parameter="prediction")
     if not ((scores > 0) & (scores < 1)).any():
         raise DataError(f"all scores of {name} are 0 or 1: any outcome that differs is an error", hint="pass probabilities")
-    return ScoreDistribution.of(scores)
+    return PlannedScores.of(scores)
 
 
 def _segments_of(
@@ -500,7 +500,7 @@ def _segments_of(
                 few += 1
                 continue
             share = len(scores) / len(table)
-            chosen.append(make(column.labels[code], ScoreDistribution.of(scores), share, combined=1, first=at))
+            chosen.append(make(column.labels[code], PlannedScores.of(scores), share, combined=1, first=at))
     if few:
         notes.append(
             f"{few:,} levels with fewer than {MIN_PILOT_ROWS} scores, or with scores of 0 and 1 only, are left out"
@@ -509,7 +509,7 @@ def _segments_of(
 
 
 def _make_segment(
-    name: str, scores: ScoreDistribution, share: float, levels: list[int], depth: int, combined: int, count: int | None,
+    name: str, scores: PlannedScores, share: float, levels: list[int], depth: int, combined: int, count: int | None,
     settings: PlanSettings, first: int | None = None,
 ) -> _Segment:  # fmt: skip
     """Return a segment with its levels; ``first`` is its column, else it is of the columns with the most levels."""

@@ -65,7 +65,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--spill": option("spill directory of --memory (default: the temporary directory)", "DIR"),
     "--row": option("""one row, such as '{"p": 0.2, "country": "BR"}'; other columns are missing""", "JSON"),
     "--details": option("list every condition that --row meets, and what it adds to the logit", **SWITCH),
-    "--rows": option("number of loans (default 40000, at least 1000)", "N", type=int, default=40_000),
+    "--rows": option("number of rows", "N", type=int),
     "--validation": option("validation rows, used instead of held-out rows of FILE, such as later ones", "FILE", **LIST),
     "--labelled": option(
         "rows with outcomes that neither the model nor a correction was fitted on, such as those of fit --held-out; or a "
@@ -148,10 +148,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "all scores, or one factor; prior: another prevalence, without outcomes",
         "NAME", default="mcgrad", choices=tuple(METHODS),
     ),
-    "--prevalence": option(
-        "the mean that corrected scores shall have, or estimate: from these scores and --labelled rows from before (prior)",
-        "X",
-    ),
+    "--prevalence": option("the mean of the scores", "X"),
     "--reference-prevalence": option(
         "the prevalence at which scores are calibrated, if there are no --labelled rows (prior)", "X", type=float
     ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from trueup._validate import check_integer
 from trueup.cli import console
 from trueup.cli.next_steps import option_name
-from trueup.cli.options import COMMON, LIST, MODEL_SUFFIX, OPTIONS, PRIOR, SHELLS, Use, Verb, share
+from trueup.cli.options import COMMON, LIST, MODEL_SUFFIX, OPTIONS, PRIOR, SHELLS, Use, Verb
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ examples:
             "options": (
                 Use("--output", "the page (default trueup-demo.html); the model goes next to it",
                     changes={"default": "trueup-demo.html"}),
-                "--rows", "--seed", *COMMON,
+                Use("--rows", "simulated loans (default 40000, at least 1000)", changes={"default": 40_000}),
+                "--seed", *COMMON,
             ),
         },
     ),
@@ -147,7 +148,9 @@ examples:
                 Use("--by", "one curve of the score per group, shrunk towards the pooled curve; with lore, rows of the "
                     "same group are the similar rows"),
                 "--cross-validate", Use("--depth", "here a tree or a patch"), "--monotone",
-                "--prevalence", "--reference-prevalence", "--seed",
+                Use("--prevalence", "corrected ones shall have it; or estimate: from these scores and --labelled "
+                    "rows from before (prior)"),
+                "--reference-prevalence", "--seed",
             ),
             "output": (
                 Use("--output", "the model, such as model.trueup", needed=True), "--held-out", "--keep-evidence", "--json",
@@ -292,10 +295,10 @@ examples:
         {
             "scores": (
                 "FILE", "--sql", Use("--prediction", "of the pilot"),
-                Use("--prevalence", changes={"help": "mean of the scores, instead of a FILE", "type": share}), "--spread",
+                Use("--prevalence", "instead of a FILE, such as 2%%"), "--spread",
             ),
             "error": (
-                "--ratio", Use("--rows", changes={"help": "rows in all, that there are", "default": None}), "--power",
+                "--ratio", Use("--rows", "in all, that there are"), "--power",
             ),
             "segments": (
                 Use("--by", "plan for each of their levels in the pilot"), "--share", "--segments", "--columns",

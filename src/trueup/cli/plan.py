@@ -9,6 +9,7 @@ from trueup._optional import require
 from trueup.audits.plan import Plan, plan
 from trueup.cli import console, io
 from trueup.cli.next_steps import PICTURES
+from trueup.cli.options import share
 from trueup.cli.output import TextTable, show_page
 from trueup.errors import ArgumentError
 
@@ -19,7 +20,7 @@ EXAMPLE = "plan.svg"
 TOP = 20  # table rows
 NUMBERS = (
     "ratio", "rows", "power", "share", "alpha", "segments", "depth", "looks", "cluster_size", "icc", "weekly_rows",
-    "change_week", "min_rows", "prevalence", "spread",
+    "change_week", "min_rows", "spread",
 )  # fmt: skip
 
 
@@ -27,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     _check_output(arguments)
     settings = {name: getattr(arguments, name) for name in NUMBERS if getattr(arguments, name) is not None}
+    settings["prevalence"] = _parse_prevalence(arguments.prevalence)
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         data: dict[str, Any] | None = None
         roles: dict[str, Any] = {}
@@ -72,6 +74,14 @@ def _read(arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]
     text = [name for name in rows.find_all(arguments.categorical, "categorical") if name in (by or ())]
     roles = {"prediction": prediction[0], "by": by, "bins": io.parse_bins(arguments.bins), "categorical": text}
     return rows.read([*prediction, *(by or ())], text), roles
+
+
+def _parse_prevalence(text: str | None) -> float | None:
+    """Parse --prevalence: a number or a percentage."""
+    try:
+        return None if text is None else share(text)
+    except ValueError:
+        raise ArgumentError(f"--prevalence must be a number; got {text!r}", hint="write 0.02 or 2%") from None
 
 
 def _parse_columns(lists: list[str] | None) -> list[int] | None:

@@ -38,7 +38,7 @@ OVERALL_SHARE, LATER_SHARE = 0.10, 0.10  # of a monitor: of alpha; of a combinat
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreDistribution:
+class PlannedScores:
     """A distribution of scores: values in ascending order, and the probability of each.
 
     ``steps`` is the effective number of distinct scores, infinite if hardly any two rows have equal ones.
@@ -49,7 +49,7 @@ class ScoreDistribution:
     steps: float = math.inf
 
     @classmethod
-    def of(cls, scores: FloatArray) -> ScoreDistribution:
+    def of(cls, scores: FloatArray) -> PlannedScores:
         """Return the distribution of some scores, as the means of at most MAX_ATOMS groups of equal size."""
         ordered = np.sort(np.asarray(scores, np.float64))
         values, counts = np.unique(ordered, return_counts=True)
@@ -61,7 +61,7 @@ class ScoreDistribution:
         return cls(values, counts / len(ordered), steps)
 
     @classmethod
-    def logit_normal(cls, prevalence: float, spread: float) -> ScoreDistribution:
+    def logit_normal(cls, prevalence: float, spread: float) -> PlannedScores:
         """Return the distribution of scores whose logits are normal, with this spread and prevalence."""
         if spread == 0.0:
             return cls(np.array([prevalence]), np.ones(1), 1.0)
@@ -112,7 +112,7 @@ class ScoreError:
     the error, ``noise`` = E q(1-q); ``divergence`` is the mean Kullback-Leibler divergence of p from q.
     """
 
-    distribution: ScoreDistribution
+    distribution: PlannedScores
     shift: float
     moved: float
     variance: float
@@ -124,7 +124,7 @@ class ScoreError:
     divergence: float
 
     @classmethod
-    def of_shift(cls, distribution: ScoreDistribution, shift: float) -> ScoreError:
+    def of_shift(cls, distribution: PlannedScores, shift: float) -> ScoreError:
         """Return the error of a shift of the logit other than zero."""
         p, expect = distribution.scores, distribution.expect
         q = _shifted(p, shift)
@@ -140,7 +140,7 @@ class ScoreError:
         return error if math.copysign(1.0, moved) * lean <= 0.0 else error._with_overshoot(q)
 
     @classmethod
-    def of_ratio(cls, distribution: ScoreDistribution, ratio: float) -> ScoreError:
+    def of_ratio(cls, distribution: PlannedScores, ratio: float) -> ScoreError:
         """Return the error with which observed/expected is ``ratio``, which is not 1 and below 1/mean."""
         p, goal = distribution.scores, ratio * distribution.mean
         low, high = (0.0, 700.0) if ratio > 1 else (-700.0, 0.0)
@@ -229,7 +229,7 @@ class ScoreError:
 
 
 def detectable_error(
-    distribution: ScoreDistribution, up: bool, found: Callable[[ScoreError], float], power: float  # noqa: FBT001
+    distribution: PlannedScores, up: bool, found: Callable[[ScoreError], float], power: float  # noqa: FBT001
 ) -> ScoreError | None:  # fmt: skip
     """Return the smallest error upwards or downwards for which ``found`` is at least ``power``; None if there is none."""
     s = 1.0 if up else -1.0
@@ -278,7 +278,7 @@ def _combination_share(levels: Sequence[int], depth: int, combined: int) -> floa
 
 
 @functools.lru_cache(maxsize=4)
-def _draw(distribution: ScoreDistribution, draws: int, rows: int) -> tuple[FloatArray, FloatArray]:
+def _draw(distribution: PlannedScores, draws: int, rows: int) -> tuple[FloatArray, FloatArray]:
     """Draw sorted scores and as many uniform numbers, both (draws, rows), with a seed of their own."""
     random = np.random.default_rng(rows)
     p = np.sort(random.choice(distribution.scores, (draws, rows), p=distribution.mass), axis=1)
