@@ -294,7 +294,7 @@ examples:
 """,
         {
             "scores": (
-                "FILE", "--sql", Use("--prediction", "of the pilot"),
+                "FILE", "--format", "--encoding", "--sql", Use("--prediction", "of the pilot"),
                 Use("--prevalence", "instead of a FILE, such as 2%%"), "--spread",
             ),
             "error": (
