@@ -15,6 +15,7 @@ from evidence_fixing import classes, fixing, fixing_speed, no_harm, prior
 from evidence_materiality import materiality
 from evidence_monitor import monitoring
 from evidence_papers import crime_curves, discretising, lore_gaps
+from evidence_plan import plans
 from evidence_scale import scaling
 from evidence_start import starting
 from evidence_summary import quick_time, summary
@@ -663,7 +664,7 @@ def local() -> list[str]:
 
 
 SECTIONS = (
-    false_alarms, power, validity, real_outcomes, clusters, materiality, monitoring, speed, bounds, measures,
+    false_alarms, power, validity, real_outcomes, clusters, materiality, monitoring, plans, speed, bounds, measures,
     fixing, fixing_speed, no_harm, small_data, classes, prior, level_sets, depth_two, discretising,
     isotonic, local, cifar, crime, crime_curves, deciding, scaling, exporting, starting,
 )  # fmt: skip

@@ -43,6 +43,7 @@ BENCHES = (
     Bench("clusters", ("--repetitions 5",)),
     Bench("materiality", ("--repetitions 10",)),
     Bench("monitor", ("--runs 20 --looks 100 --rows 200000",)),
+    Bench("plan", ("--repetitions 200 --quick",)),
     Bench("audit"),
     Bench("bound", ("--repetitions 20",)),
     Bench("metrics"),

@@ -15,6 +15,7 @@ from trueup import _forks as _forks  # notes forks from here on
 if TYPE_CHECKING:
     from trueup import decisions, errors, figures, metrics, mlflow, simulate
     from trueup.audits.audit import audit
+    from trueup.audits.plan import Plan, plan
     from trueup.audits.result import Audit, Finding
     from trueup.audits.swap_regret import swap_regret
     from trueup.audits.weak_learning import weak_learning
@@ -64,6 +65,7 @@ __all__ = [
     "Monitor",
     "Multiaccuracy",
     "Multiplicative",
+    "Plan",
     "Platt",
     "PriorCorrection",
     "Temperature",
@@ -77,6 +79,7 @@ __all__ = [
     "load_mcgrad",
     "metrics",
     "mlflow",
+    "plan",
     "report",
     "save",
     "scan",
@@ -88,6 +91,7 @@ __all__ = [
 # Module -> its public names. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
 _MODULES = {
     "audits.audit": ("audit",),
+    "audits.plan": ("Plan", "plan"),
     "audits.result": ("Audit", "Finding"),
     "audits.swap_regret": ("swap_regret",),
     "audits.weak_learning": ("weak_learning",),

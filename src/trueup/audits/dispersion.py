@@ -216,6 +216,10 @@ class PooledNoise:
         run(tails.detectable_ranges, 20 * len(tally), v, k3, plain, skewed, out)
         return np.fmax(out, plain * np.sqrt(difference_variance(tally)))
 
+    def detectable_shift(self, tally: Tally, reach: FloatArray) -> FloatArray:
+        """Return the shift of the sum that is found with 80% power if ranges beyond ``reach`` are."""
+        return np.asarray(reach + inference.Z_POWER * self.deviation(tally))
+
 
 @dataclass(frozen=True, eq=False)
 class FamilyNoise:
@@ -283,6 +287,14 @@ class FamilyNoise:
             run(tails.detectable_ranges, 20 * len(tally), v, k3, plain, skewed, out)
         else:
             run(tails.gamma_detectable, 20 * len(tally), v, k3, skewed, out)
+        return out
+
+    def detectable_shift(self, tally: Tally, reach: FloatArray) -> FloatArray:
+        """Return the shift of the sum that is found with 80% power if ranges beyond ``reach`` are."""
+        if self.family != "poisson":
+            return np.asarray(reach + inference.Z_POWER * self.deviation(tally))
+        v, k3, out = tally.state[:, sums.VARIANCE], tally.state[:, sums.SKEW], np.empty(len(tally))
+        run(tails.detectable_shifts, 20 * len(tally), v, k3, reach, 0.0, inference.Z_POWER, out)
         return out
 
     def remarks(self) -> list[str]:

@@ -221,7 +221,7 @@ def segment_numbers(
             if design is not None:
                 tally = inflate(tally, design[start : start + len(tally)])
             levels_at = normal, *quantiles, inference.Z_POWER
-            run(tails.findings, 20 * len(tally), tally.rows, tally.weights, tally.state, *levels_at, start, out)
+            run(tails.findings, 40 * len(tally), tally.rows, tally.weights, tally.state, *levels_at, start, out)
 
     shares = 4 * workers.threads
     workers.map(compute, [range(first, len(family.blocks), shares) for first in range(shares)])
@@ -248,7 +248,7 @@ def _real_numbers(noise: Noise, tally: Tally, levels: FloatArray, alpha: float) 
         return {
             "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
             "ratio_low": np.minimum(*edges), "ratio_high": np.maximum(*edges), "bias": bias, "ecce": span / w,
-            "sigma": sigma, "mde": (reach + inference.Z_POWER * scale) / w,
+            "sigma": sigma, "mde": noise.detectable_shift(tally, reach) / w,
             "p_value": noise.pvalues(tally), "size": np.where(scale == 0, 0.0, reach * wide / scale) / w,
         }  # fmt: skip
 

@@ -117,7 +117,7 @@ class InputRows:
         With ``identifiers``, other columns that are named like identifiers are read as well.
         """
         needed = None if names is None else list(dict.fromkeys(name for name in names if name is not None))
-        threads, positive = self._arguments.threads, self._arguments.positive
+        threads, positive = self._arguments.threads, getattr(self._arguments, "positive", None)
         data: dict[str, Any] = read_files(
             self._paths, sql=self._sql, columns=needed, text=text, threads=threads, identifiers=identifiers
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +29,11 @@ def number_or_name(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def share(text: str) -> float:
+    """Return a number, or a percentage such as 5% as one."""
+    return float(text.removesuffix("%")) / 100.0 if text.endswith("%") else float(text)
 
 
 def option(text: str, metavar: str | None = None, **settings: Any) -> dict[str, Any]:
@@ -60,7 +65,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--spill": option("spill directory of --memory (default: the temporary directory)", "DIR"),
     "--row": option("""one row, such as '{"p": 0.2, "country": "BR"}'; other columns are missing""", "JSON"),
     "--details": option("list every condition that --row meets, and what it adds to the logit", **SWITCH),
-    "--rows": option("number of loans (default 40000, at least 1000)", "N", type=int, default=40_000),
+    "--rows": option("number of rows", "N", type=int),
     "--validation": option("validation rows, used instead of held-out rows of FILE, such as later ones", "FILE", **LIST),
     "--labelled": option(
         "rows with outcomes that neither the model nor a correction was fitted on, such as those of fit --held-out; or a "
@@ -160,10 +165,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "all scores, or one factor; prior: another prevalence, without outcomes",
         "NAME", default="mcgrad", choices=tuple(METHODS),
     ),
-    "--prevalence": option(
-        "the mean that corrected scores shall have, or estimate: from these scores and --labelled rows from before (prior)",
-        "X",
-    ),
+    "--prevalence": option("the mean of the scores", "X"),
     "--reference-prevalence": option(
         "the prevalence at which scores are calibrated, if there are no --labelled rows (prior)", "X", type=float
     ),
@@ -172,6 +174,19 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     ),
     "--monotone": option("keep the order of two rows with the same features (mcgrad)", **SWITCH),
     "--resume": option("save finished rounds in this file, and continue from it if it exists", "FILE"),
+    # plans
+    "--ratio": option("the error to be found: observed/expected (default 1.2, unless --rows is given)", "X", type=float),
+    "--power": option("probability with which it shall be found (default 80%%)", "A", type=share),
+    "--share": option("share of the rows that are in the segment, such as 5%%", "A", type=share),
+    "--segments": option("number of segments, each with the same share of alpha", "N", type=int),
+    "--columns": option("instead: the number of levels of each column that forms segments, such as 10,5,4", "N,N", **LIST),
+    "--spread": option("standard deviation of the logits of the scores (default 1), instead of a FILE", "X", type=float),
+    "--looks": option("number of audits of growing data that share alpha (default 1)", "N", type=int),
+    "--cluster-size": option("rows per cluster in the segment, such as loans per customer", "N", type=float),
+    "--icc": option("correlation of the residuals of two rows of a cluster", "X", type=float),
+    "--monitor": option("also plan a monitor that may be looked at any time", **SWITCH),
+    "--weekly-rows": option("rows in all that arrive in a week: delays of --monitor in weeks", "N", type=float),
+    "--change-week": option("week in which the error of --monitor begins (default 52)", "N", type=int),
     # costs
     "--cost-fn": option("cost of a false negative, or the column with that of each row", "X", type=number_or_name),
     "--cost-fp": option("cost of a false positive, or the column with that of each row", "X", type=number_or_name),
@@ -231,3 +246,22 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--debug": option("show the traceback of an unexpected error", **SWITCH),
 }  # fmt: skip
 COMMON = ("--quiet", "--verbose", "--debug")
+
+
+class Use(NamedTuple):
+    """An option of one verb: its key in OPTIONS, an addition to its help, whether it is required, and changed settings."""
+
+    name: str
+    more: str = ""
+    needed: bool = False
+    changes: Mapping[str, Any] = {}
+
+
+class Verb(NamedTuple):
+    """A subcommand such as audit: its help texts, and its options by group."""
+
+    help: str
+    usage: str
+    description: str
+    epilog: str
+    groups: Mapping[str, tuple[str | Use, ...]]

@@ -5,41 +5,20 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trueup._validate import check_integer
 from trueup.cli import console
 from trueup.cli.next_steps import option_name
-from trueup.cli.options import COMMON, LIST, MODEL_SUFFIX, OPTIONS, PRIOR, SHELLS
+from trueup.cli.options import COMMON, LIST, MODEL_SUFFIX, OPTIONS, PRIOR, SHELLS, Use, Verb
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from _typeshed import SupportsWrite
 
 OPTION_SIMILARITY, CHOICE_SIMILARITY = 0.75, 0.7  # difflib ratios above which a word is suggested
-
-
-class Use(NamedTuple):
-    """An option of one verb: its key in OPTIONS, an addition to its help, whether it is required, and changed settings."""
-
-    name: str
-    more: str = ""
-    needed: bool = False
-    changes: Mapping[str, Any] = {}
-
-
-class Verb(NamedTuple):
-    """A subcommand such as audit: its help texts, and its options by group."""
-
-    help: str
-    usage: str
-    description: str
-    epilog: str
-    groups: Mapping[str, tuple[str | Use, ...]]
-
-
 FILES, MODEL = Use("FILE", needed=True), Use("MODEL", needed=True)
 OUTCOME = Use("--outcome", "0/1, a probability, a number, or a class", needed=True)
 PREDICTION = Use("--prediction", "for classes one column each: p0,p1,p2", needed=True)
@@ -55,6 +34,7 @@ Audit the calibration of any model's scores on every segment, and correct them.
   trueup export model.trueup -o model.sql
   trueup decide new.parquet --prediction p --cost-fn 500 --cost-fp 20
   trueup watch log.parquet --state m.watch --outcome y --prediction p --by country --time t --maturity 90d
+  trueup plan --prevalence 0.02 --ratio 1.2 --share 5% --columns 10,5,4
 """
 
 VERBS = {
@@ -74,7 +54,8 @@ examples:
             "options": (
                 Use("--output", "the page (default trueup-demo.html); the model goes next to it",
                     changes={"default": "trueup-demo.html"}),
-                "--rows", "--seed", *COMMON,
+                Use("--rows", "simulated loans (default 40000, at least 1000)", changes={"default": 40_000}),
+                "--seed", *COMMON,
             ),
         },
     ),
@@ -169,7 +150,9 @@ examples:
                 Use("--by", "one curve of the score per group, shrunk towards the pooled curve; with lore, rows of the "
                     "same group are the similar rows"),
                 "--cross-validate", Use("--depth", "here a tree or a patch"), "--monotone",
-                "--prevalence", "--reference-prevalence", "--seed",
+                Use("--prevalence", "corrected ones shall have it; or estimate: from these scores and --labelled "
+                    "rows from before (prior)"),
+                "--reference-prevalence", "--seed",
             ),
             "output": (
                 Use("--output", "the model, such as model.trueup", needed=True), "--held-out", "--keep-evidence", "--json",
@@ -349,6 +332,44 @@ exit codes: 0 success, with or without alarms; 1 --fail-if: there is an alarm; 2
             ),
         },
     ),
+    "plan": Verb(
+        "how many rows an audit or a monitor needs, or what so many rows show",
+        "trueup plan [FILE ...] [--prediction P] [--prevalence X] [--ratio X] [--rows N] [options]",
+        """\
+Plan an audit or a monitor: how many rows find an error of a given observed/expected (--ratio), which errors
+so many rows show (--rows), or with which power (both). The scores are those of a pilot, with or without
+outcomes, or have a mean (--prevalence) and a spread.
+""",
+        """\
+examples:
+  trueup plan --prevalence 0.02 --ratio 1.2 --share 5% --columns 10,5,4
+  trueup plan --prevalence 0.02 --rows 200000 --share 5% --segments 400
+  trueup plan pilot.parquet --prediction p --by region,product --ratio 1.2
+  trueup plan pilot.parquet --prediction p --share 5% --columns 10,5,4 --monitor --weekly-rows 20000
+  trueup plan --prevalence 0.1 --cluster-size 4 --icc 0.2 --looks 12 -o plan.svg
+""",
+        {
+            "scores": (
+                "FILE", "--format", "--encoding", "--sql", Use("--prediction", "of the pilot"),
+                Use("--prevalence", "instead of a FILE, such as 2%%"), "--spread",
+            ),
+            "error": (
+                "--ratio", Use("--rows", "in all, that there are"), "--power",
+            ),
+            "segments": (
+                Use("--by", "plan for each of their levels in the pilot"), "--share", "--segments", "--columns",
+                Use("--depth", "1, 2 (default) or 3"), "--bins", "--categorical", "--min-rows",
+            ),
+            "test": (
+                Use("--alpha", "over all segments and looks, 0.05 by default"), "--looks", "--cluster-size", "--icc",
+                "--monitor", "--weekly-rows", "--change-week",
+            ),
+            "output": (
+                Use("--output", "a picture, by its extension .svg, .png or .pdf (needs the extra plots)"), "--json",
+                Use("--top", changes={"default": None}), "--threads", *COMMON,
+            ),
+        },
+    ),
     "warm": Verb(
         "compile kernels into a cache directory",
         "trueup warm [MODEL ...] [--cache DIR] [options]",
@@ -396,6 +417,11 @@ RELATIONS = {
         ("held_out", "excludes", "validation", "score that file with trueup predict: the model was not fitted on its rows"),
     ],
     "watch": [("spill", "needs", "memory", MEMORY_HINT)],
+    "plan": [
+        ("by", "needs", "prediction", "name the score column of the pilot: --prediction p"),
+        ("weekly_rows", "needs", "monitor", "add --monitor"),
+        ("spread", "needs", "prevalence", "a FILE has scores, and so a spread"),
+    ],
     "decide": [
         ("labelled", "needs", "outcome", OUTCOME_HINT),
         ("positive", "needs", "outcome", OUTCOME_HINT),
@@ -406,7 +432,8 @@ RELATIONS = {
         ("action", "excludes", "threshold", "leave --threshold out: the cheapest rule is computed"),
     ],
 }
-MINIMA = {"seed": 0, "threads": 1, "top": 0, "rows": 1000}
+MINIMA = {"seed": 0, "threads": 1, "top": 0}
+MINIMA_OF = {"demo": {"rows": 1000}}
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
@@ -416,9 +443,10 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         for name in {"outcome", "positive", "cluster"} & given if arguments.verb == "decide" else ():
             raise ArgumentError(f"--labelled {arguments.labelled[0]} has its outcomes", hint=f"leave --{name} out")
         given |= {"outcome"}
-    if hasattr(arguments, "files") and not given & {"files", "sql"}:
-        raise ArgumentError("no FILE was named", hint="name files, or pass a query with --sql")
-    for name, low in MINIMA.items():
+    if hasattr(arguments, "files") and not given & {"files", "sql", *(("prevalence",) if arguments.verb == "plan" else ())}:
+        more = ", or --prevalence 0.02" if arguments.verb == "plan" else ""
+        raise ArgumentError("no FILE was named", hint=f"name files, or pass a query with --sql{more}")
+    for name, low in (MINIMA | MINIMA_OF.get(arguments.verb, {})).items():
         check_integer(name, getattr(arguments, name, None), low, optional=True)
     for name, relation, other, hint in RELATIONS.get(arguments.verb, ()):
         if name in given and (other in given) == (relation == "excludes"):

@@ -120,6 +120,57 @@ def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
 
 
 @jit
+def shortfall_exponent(ratio: float) -> float:
+    """Return the root a > 0 of ratio (1 - exp(-a)) = a, to three digits; ``ratio`` is above 1.
+
+    A sum of Poisson jumps of 1, ``ratio`` times as frequent as its compensator allows, falls below its start by m with
+    probability of order exp(-a m) (Lundberg 1903).
+    """
+    a = ratio if ratio > 3.0 else math.sqrt(12.0 * ratio - 3.0) - 3.0
+    for _ in range(2):  # Newton's method on a / (1 - exp(-a)) - ratio, which is convex
+        left = -math.expm1(-a)
+        a -= (a / left - ratio) * left * left / (left - a * (1.0 - left))
+    return a
+
+
+@jit
+def detectable_shift(v: float, k3: float, reach: float, per_row: float, power: float) -> float:
+    """Return the shift of a sum of residuals that moves its range beyond ``reach`` with a probability of Q(-``power``).
+
+    The sum has variance ``v`` and third cumulant ``k3`` under calibration and is shifted in the direction of its skewness,
+    which raises its variance to v + b x - per_row x^2: x is the shift, b = |k3| / v and ``per_row`` sum w^2 / (sum w)^2.
+    The range exceeds the sum by 2 b / a on average, a of `shortfall_exponent` at the ratio 1 + b x / v of the frequency of
+    jumps, times the share of the variance v + b x that remains. The quantile of the sum is that of Cornish & Fisher (1938).
+    """
+    if not v > 0.0 or math.isnan(reach):
+        return 0.0 * reach
+    b = abs(k3) / v
+    x = reach + power * math.sqrt(v)
+    for _ in range(50):
+        raised = max(v + (b - per_row * x) * x, 0.0)
+        relative = b * x / v
+        beyond = raised / x
+        if relative > 1e-3:
+            beyond = 2.0 * b / shortfall_exponent(1.0 + relative) * raised / (v + b * x)
+        lean = (b - 2.0 * per_row * x) * (power * power - 1.0) / 6.0
+        following = max(reach - beyond + power * math.sqrt(raised) - lean, 0.5 * reach)
+        move = following - x
+        x = following
+        if abs(move) <= 1e-6 * x:
+            break
+    return x
+
+
+@jit
+def detectable_shifts(
+    v: FloatArray, k3: FloatArray, reach: FloatArray, per_row: float, power: float, out: FloatArray
+) -> None:  # fmt: skip
+    """Write `detectable_shift` of each segment to ``out``."""
+    for k in range(out.size):
+        out[k] = detectable_shift(v[k], k3[k], reach[k], per_row, power)
+
+
+@jit
 def gamma_root(x: float, v: float, b: float) -> float:
     """Return the normal deviate r as unlikely as the value ``x`` of a gamma-distributed sum of variance ``v``.
 
@@ -242,7 +293,7 @@ def findings(
         out[OUT_RATIO_HIGH, k] = (min((middle + half) / shrink, 1.0) if rate < 1.0 else 1.0) / mean
         out[OUT_BIAS, k], out[OUT_ECCE, k] = residual / w, span / w
         out[OUT_SIGMA, k] = span / noise if span > 0.0 else (0.0 if w > 0.0 else math.nan)
-        out[OUT_MDE, k] = (detectable(v, k3, plain, skewed) + power * noise) / w
+        out[OUT_MDE, k] = detectable_shift(v, k3, detectable(v, k3, plain, skewed), w2 / (w * w), power) / w
         out[OUT_P_VALUE, k] = segment_tail(span, rise, v, k3)
         out[OUT_SIZE, k] = size * (z / t) * (z / t)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from trueup.kernels.sequential import OUTCOMES, ROWS, SCALE, SCORES
+from trueup.metrics.planning import HALF_LIFE_WEEKS
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
 
 Budget = Literal["life", "year"]
-HALF_LIFE_WEEKS = 26.0  # half of the prior weight is on errors that begin within this time
 YEAR_WEEKS = 52.0
 SHIFTS = tuple(sign * 0.0125 * 2.0**k for sign in (1, -1) for k in range(9))  # of the logit
 SHIFT_WEIGHTS = 2 * (0.25, 0.5, 1.0, 2.0, 2.0, 2.0, 1.0, 0.5, 0.25)

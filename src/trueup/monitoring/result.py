@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup.data.columns import frame_like
+from trueup.metrics.inference import POWER
+from trueup.metrics.planning import START_COST, PlannedScores, detectable_error
 from trueup.metrics.result import Result, html_table
 
 if TYPE_CHECKING:
@@ -257,22 +258,11 @@ class DriftAlarm(Result):
 def detectable_ratio(mean: float, rows: float, log_limit: float) -> float | None:
     """Return the observed/expected above 1 that a monitor of ``rows`` rows finds with 80% probability; None if none.
 
-    It solves n KL(q, m) - 0.84 d sqrt(n q (1 - q)) = log(1/(alpha w)) + 2.6 for the shift d of the logit, with q the mean
-    outcome and m the mean score.
+    All scores are taken to be ``mean``; ``log_limit`` is the logarithm of the evidence that raises an alarm.
     """
     if rows <= 0 or not 0 < mean < 1:
         return None
-    logit = math.log(mean / (1 - mean))
-
-    def power(shift: float) -> float:
-        q = 1 / (1 + math.exp(-(logit + shift)))
-        divergence = q * math.log(q / mean) + (1 - q) * math.log((1 - q) / (1 - mean))
-        return rows * divergence - 0.84 * shift * math.sqrt(rows * q * (1 - q)) - log_limit - 2.6
-
-    low, high = 0.0, 6.0
-    if power(high) < 0:
-        return None
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if power(middle) > 0 else (middle, high)
-    return 1 / (1 + math.exp(-(logit + high))) / mean
+    scores = PlannedScores.logit_normal(mean, 0.0)
+    cost = log_limit + START_COST
+    error = detectable_error(scores, True, lambda error: error.monitor_power(rows, cost), POWER)  # noqa: FBT003
+    return None if error is None else error.ratio

@@ -13,6 +13,7 @@ import numpy as np
 from trueup.data.bins import ColumnBinner, bins_for, fit_binner, plan_combinations
 from trueup.data.columns import MAX_EXACT, CodedColumn, read_known_feature
 from trueup.data.table import Feature, sort_levels
+from trueup.metrics.planning import LATER_SHARE, OVERALL_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 OVERALL = "all rows"
 SCORE_BANDS = "score"
-OVERALL_SHARE = 0.10  # of alpha
-LATER_SHARE = 0.10  # of the share of a combination of columns, kept for segments that appear later
 MAX_LEVELS = 100_000  # of a column; later ones count as one
 MAX_CANDIDATES = 200_000  # combinations of levels whose rows are counted until they are enough
 DENSE_CELLS = 4_000_000  # of a lookup table

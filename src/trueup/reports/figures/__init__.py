@@ -20,6 +20,7 @@ from trueup.reports.figures.decisions import (
     draw_roc,
 )
 from trueup.reports.figures.fits import draw_history
+from trueup.reports.figures.plans import draw_plan
 from trueup.reports.figures.segments import draw_segment_scatter, draw_segments
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "draw_landscape",
     "draw_lce_cdf",
     "draw_mlce",
+    "draw_plan",
     "draw_pr",
     "draw_reliability",
     "draw_reward",
