@@ -20,7 +20,7 @@ from trueup.data.frame import read
 from trueup.data.spill import TableSpill
 from trueup.errors import LostWorkerError
 
-QUICK = Timeouts(connect=60.0, heartbeat=0.5, silent=8.0)
+QUICK = Timeouts(connect=60.0, heartbeat=0.5, silent=6.0)
 PARAMETERS = {"features": checks.FEATURES, "rounds": 2, "trees": 10, "repeats": 1}
 
 

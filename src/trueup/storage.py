@@ -180,6 +180,7 @@ def check_writable(path: str | os.PathLike[str], *, example: str = "audit.html")
     """Raise FileError if the path is a directory, or if its parent directory does not exist."""
     given = Path(path)
     try:
+        os.fsencode(given)  # raises for a name that no file can have
         if given.is_dir():
             raise IsADirectoryError
         if not given.parent.is_dir():

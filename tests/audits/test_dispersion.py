@@ -441,3 +441,11 @@ def test_the_verdict_names_the_largest_segment_that_could_not_be_tested():
     rare = tu.audit(_with_zeros(random), **ROLES | {"categorical": ["g", "h"]})
     assert "; not tested: g=0" in rare.verdict
     assert not text.has_large_untested(rare)  # a twentieth of the rows
+
+
+@pytest.mark.parametrize("family", ["poisson", "tweedie"])
+def test_outcomes_where_the_prediction_of_a_family_is_nearly_zero_are_rejected(family):
+    p = np.r_[np.ones(11), 1e-200]
+    y = np.r_[np.zeros(11), 1.0]
+    with pytest.raises(DataError, match=rf"times as much as family '{family}' allows: a prediction is nearly 0"):
+        tu.audit({"y": y, "p": p}, outcome="y", prediction="p", family=family, task="regression")

@@ -142,7 +142,11 @@ def test_spark_on_two_hosts_fits_the_model_of_files_and_reports_a_lost_host(host
     for host, address in enumerate([master, *host_run.hosts.addresses]):
         name = "master.Master" if host == 0 else "worker.Worker"
         words = ["--host", address, "--webui-port", "0"]
-        words += ["--port", "7077"] if host == 0 else ["--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / f"work-{host}")]
+        words += (
+            ["--port", "7077"]
+            if host == 0
+            else ["--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / f"work-{host}")]
+        )
         words += [f"spark://{master}:7077"] if host else []
         host_run.start(
             max(host - 1, 0), java[0], f"{java[1]}.{name}", *words, python=False, SPARK_LOCAL_IP=address, SPARK_HOME=str(home),
@@ -168,7 +172,7 @@ def check_cluster(host_run, tmp_path):
     wait_for(lambda: min(host_run.fits()) > 0, host_run.processes, tmp_path)
     killed = host_run.kill_host()
     result = host_run.result(0)
-    assert sorted(address.rpartition(":")[0].rpartition("/")[2] for address in set(result["workers"])) == sorted(host_run.hosts.addresses)
+    assert {address.rpartition(":")[0].rpartition("/")[2] for address in result["workers"]} == set(host_run.hosts.addresses)
     assert result["lost"] - killed < QUICK.silent + 40
     assert "worker" in result["error"]
     assert "resume=" in result["hint"]

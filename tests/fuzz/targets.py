@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import datetime
+import datetime as dt
 import decimal
 import gzip
 import io
@@ -25,14 +25,15 @@ from trueup.data.sql import column_names, read_files
 from trueup.errors import FileError, TrueupError, TrueupWarning
 from trueup.modelfile import KIND, MANIFEST
 
-__all__ = ["TARGETS", "Violation", "examine", "prepare"]
+__all__ = ["TARGETS", "RuleViolationError", "examine", "prepare"]
 
 # Exit codes of docs/command-line.md that a command may return here: 3 is an error in trueup, the others end by a signal.
 EXIT_CODES = {0, 1, 2, 4}
+OUTPUT_OPTIONS = {"-o", "--output", "--json", "--csv", "--markdown", "--report", "--held-out", "--resume"}
 ROLES = ["--outcome", "y", "--prediction", "p"]
 
 
-class Violation(AssertionError):
+class RuleViolationError(AssertionError):
     """A rule was broken without an exception: an undocumented exit code, a traceback, a changed file."""
 
 
@@ -52,7 +53,7 @@ def examine(kind, given):
             refused = bool(TARGETS[kind](copy.deepcopy(given)))
         except TrueupError:
             refused = True
-        _check_files(before)
+        _check_files(before, _outputs(given["words"]) if kind == "command" and "words" in given else set())
     return refused
 
 
@@ -98,7 +99,18 @@ def _files():
     return stamps
 
 
-def _check_files(before):
+def _outputs(words):
+    """Return the names of files that a command writes and does not read."""
+    written = {index + 1 for index, word in enumerate(words) if word in OUTPUT_OPTIONS}
+    read = [word for index, word in enumerate(words) if index not in written]
+    return {
+        words[index]
+        for index in written
+        if index < len(words) and not any(words[index] in word or "*" in word for word in read)
+    }
+
+
+def _check_files(before, outputs):
     """Raise if a file was changed or left behind; delete what commands wrote, and restore the files."""
     problems = []
     for path in Path().iterdir():
@@ -108,10 +120,11 @@ def _check_files(before):
             path.unlink()
     for path, stamp in before.items():
         if not path.exists() or _stamp(path) != stamp:
-            problems.append(f"the input file {path.name} was changed")
+            if path.name not in outputs:
+                problems.append(f"the input file {path.name} was changed")
             path.write_bytes(_contents[stamp])
     if problems:
-        raise Violation("; ".join(problems))
+        raise RuleViolationError("; ".join(problems))
 
 
 # ------------------------------------------------------------------ frames
@@ -136,11 +149,11 @@ def _cell(value, kind):
         case "day" | "time" | "zone":
             if not abs(number) < 2e5:
                 return None
-            zone = datetime.UTC if kind == "zone" else None
-            moment = datetime.datetime(2000, 1, 1, tzinfo=zone) + datetime.timedelta(hours=number)
+            zone = dt.UTC if kind == "zone" else None
+            moment = dt.datetime(2000, 1, 1, tzinfo=zone) + dt.timedelta(hours=number)
             return moment.date() if kind == "day" else moment
         case "span":
-            return datetime.timedelta(seconds=number) if abs(number) < 1e9 else None
+            return dt.timedelta(seconds=number) if abs(number) < 1e9 else None
         case _:
             return number if value is not None else float("nan")
 
@@ -151,7 +164,11 @@ def _column(kind, values):
         warnings.simplefilter("ignore")
         if kind in ("float64", "float32", "float16", "int8", "int64", "uint64", "bool", "complex"):
             array = np.array(cells, float)
-            return array.astype(kind) if kind.startswith("float") else np.nan_to_num(array).astype(kind.replace("complex", "complex128"))
+            return (
+                array.astype(kind)
+                if kind.startswith("float")
+                else np.nan_to_num(array).astype(kind.replace("complex", "complex128"))
+            )
         if kind == "masked":
             return np.ma.masked_invalid(np.array(cells, float))
         if kind == "matrix":
@@ -174,7 +191,10 @@ def _frame(library, columns):
         if library == "pandas":
             import pandas as pd
 
-            parts = [pd.Series(made[name] if getattr(made[name], "ndim", 1) == 1 else lists[name], name=name) for name, *_ in columns]
+            parts = [
+                pd.Series(made[name] if getattr(made[name], "ndim", 1) == 1 else lists[name], name=name)
+                for name, *_ in columns
+            ]
             frame = pd.concat(parts, axis=1)  # has duplicate names
             if len(set(frame.columns)) == frame.shape[1]:
                 for name, kind, _ in columns:
@@ -216,7 +236,7 @@ def _use_frame(given):
         for name, column in (before or {}).items():
             now = np.array(frame[name], copy=True)
             if now.dtype != column.dtype or now.shape != column.shape or repr(now.tolist()) != repr(column.tolist()):
-                raise Violation(f"column {name!r} of the user was changed")
+                raise RuleViolationError(f"column {name!r} of the user was changed")
 
 
 def _use_audit(audit):
@@ -234,7 +254,9 @@ def _use_fit(frame, given):
         own.setdefault("features", [column[0] for column in given["columns"][2:3]])
     if name not in ("MCGrad", "LoRe", "Platt", "Isotonic", "Histogram", "Beta", "Temperature"):
         own.pop("logits", None)
-    own |= {"MCGrad": {"rounds": 1, "trees": 2}, "LSBoost": {"rounds": 1, "min_rows": 2}, "DepthTwo": {"trees": 2}}.get(name, {})
+    own |= {"MCGrad": {"rounds": 1, "trees": 2}, "LSBoost": {"rounds": 1, "min_rows": 2}, "DepthTwo": {"trees": 2}}.get(
+        name, {}
+    )
     if name == "Grouped":
         fix = tu.Grouped(tu.Platt(given["prediction"]), given["columns"][2][0])
     else:
@@ -243,12 +265,12 @@ def _use_fit(frame, given):
     fix.fit(frame, _column(outcome[1], outcome[2]))
     scores = fix.predict(frame)
     if not np.isfinite(scores).all():
-        raise Violation("a corrected score is not finite")
+        raise RuleViolationError("a corrected score is not finite")
     repr(fix.explain()), repr(fix.history_), repr(fix.model_)
     stream = io.BytesIO()
     tu.save(fix, stream)
     if tu.load(stream.getvalue()).predict(frame).tobytes() != np.asarray(scores).tobytes():
-        raise Violation("the saved model predicts other scores")
+        raise RuleViolationError("the saved model predicts other scores")
 
 
 # ------------------------------------------------------------------ files of rows and queries
@@ -283,7 +305,7 @@ def _use_text(given):
         return _read_rows(given, str(path), None)
     finally:
         if path.read_bytes() != content:
-            raise Violation("the file of rows was changed")
+            raise RuleViolationError("the file of rows was changed")
 
 
 def _use_query(given):
@@ -327,9 +349,14 @@ def _run(words):
     out.seek(0), err.seek(0)
     printed, complaint = out.read(), err.read()
     if code not in EXIT_CODES or "Traceback" in printed + complaint:
-        raise Violation(f"exit code {code}: {complaint[-3000:]}")
+        reason = next(
+            (line for line in complaint.splitlines() if line.startswith("unexpected error")), "a traceback was printed"
+        )
+        error = RuleViolationError(f"exit code {code}: {reason}")
+        error.add_note(complaint[-3000:])  # it names files of this machine: not for the corpus
+        raise error
     if code == 2 and not complaint.strip():
-        raise Violation("exit code 2 without a message")
+        raise RuleViolationError("exit code 2 without a message")
     return code == 2
 
 
@@ -382,7 +409,11 @@ def _edit_member(members, name, action, more):
             size = int(action[1:])
             array = np.frombuffer(content[: len(content) // size * size], f"<{action}").copy()
             if len(array):
-                value = more[1] if action == "f8" else (int(more[1]) + 2 ** (8 * size - 1)) % 2 ** (8 * size) - 2 ** (8 * size - 1)
+                value = (
+                    more[1]
+                    if action == "f8"
+                    else (int(more[1]) + 2 ** (8 * size - 1)) % 2 ** (8 * size) - 2 ** (8 * size - 1)
+                )
                 array[more[0] % len(array)] = value
                 members[name] = array.tobytes() + content[len(array) * size :]
 
@@ -401,7 +432,7 @@ def _use_model(given):
         model = tu.load(content)
     except FileError as error:
         if not error.hint:
-            raise Violation("the error has no hint") from error
+            raise RuleViolationError("the error has no hint") from error
         return True
     rows = _golden_rows(given["golden"])
     usable(model, rows)
@@ -415,7 +446,7 @@ def _use_model(given):
     again = tu.load(stream.getvalue())
     with contextlib.suppress(TrueupError):
         if again.predict(rows).tobytes() != model.predict(rows).tobytes():
-            raise Violation("the model that was saved again predicts other scores")
+            raise RuleViolationError("the model that was saved again predicts other scores")
     return False
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 import twins
 from trueup.errors import ArgumentError
@@ -130,3 +131,9 @@ def test_weights_that_depend_on_the_outcome_are_recognised(kind, constant):
     ]:
         model = inference.WeightModel.fit(inference.weight_sums(rows))
         assert (model.ratio, model.is_incomplete(model.residual_sums(rows))) == (1, False)
+
+
+def test_normal_quantiles_of_very_small_levels_are_exact_and_finite():
+    for alpha in (0.05, 1e-8, 1e-10, 1e-15, 1e-300):
+        assert inference.normal_quantile(alpha) == pytest.approx(norm.isf(alpha / 2), rel=1e-9)
+    assert 38 < inference.normal_quantile(5e-324) < 39

@@ -523,3 +523,8 @@ def test_scores_of_classes_are_sums_over_classes():
 def test_scores_of_unequal_lengths_are_rejected(measure):
     with pytest.raises(DataError, match="p must hold numbers"):
         measure([0, 1], [[0.2, 0.8], [0.1]])
+
+
+def test_complex_numbers_are_rejected():
+    with pytest.raises(DataError, match="p must hold real numbers; got complex128"):
+        metrics.brier([0, 1], np.array([0.2, 0.3 + 1j]))

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_SECONDS = 0.2  # between two looks at the tasks
-CLEANUP_SECONDS = 10.0  # for all workers to delete their rows
+CLEANUP_SECONDS = 5.0  # for all workers to delete their rows
 UNTYPED = "object"  # the NumPy type that does not determine the kind of a column
 
 

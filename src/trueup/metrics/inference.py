@@ -253,8 +253,9 @@ def likely_root(squares: FloatArray | float, largest: FloatArray | float, failin
 
 def normal_quantile(alpha: float) -> float:
     """Return the value that a standard normal variable exceeds in absolute value with probability alpha."""
-    upper = 1 - alpha / 2
-    return NormalDist().inv_cdf(upper) if upper < 1 else -NormalDist().inv_cdf(max(alpha / 2, 5e-324))
+    if alpha < 1e-9:  # 1 - alpha/2 would be rounded, and 1 in the end
+        return -NormalDist().inv_cdf(max(alpha / 2, 5e-324))
+    return NormalDist().inv_cdf(1 - alpha / 2)
 
 
 def wilson(rate: FloatArray, size: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
