@@ -527,4 +527,4 @@ def test_scores_of_unequal_lengths_are_rejected(measure):
 
 def test_complex_numbers_are_rejected():
     with pytest.raises(DataError, match="p must hold real numbers; got complex128"):
-        metrics.brier([0, 1], np.array([0.2, 0.3 + 1j]))
+        brier([0, 1], np.array([0.2, 0.3 + 1j]))
