@@ -21,7 +21,7 @@ from trueup.data.spill import TableSpill
 from trueup.errors import LostWorkerError
 
 QUICK = Timeouts(connect=60.0, heartbeat=0.5, silent=6.0)
-PARAMETERS = {"features": checks.FEATURES, "rounds": 2, "trees": 10, "repeats": 1}
+PARAMETERS = {"features": checks.FEATURES, "rounds": 1, "trees": 10, "repeats": 1}
 
 
 def make_table(count=600):
@@ -100,7 +100,7 @@ def run_client(directory, make_frame, engine):
     from trueup.calibrators.mcgrad import partitioned
 
     rows = pd.DataFrame(checks.rows("binary", 1500)).astype({"day": "datetime64[ns]"})
-    calibrator = tu.MCGrad("p", **PARAMETERS, stopping=tu.CrossValidation(2, patience=2), engine=engine)
+    calibrator = tu.MCGrad("p", **PARAMETERS, stopping=tu.CrossValidation(2), engine=engine)
     frame = make_frame(rows)
     fitted = calibrator.fit(frame, "y")
     result = {"scores": fitted.predict(rows).tolist(), "trees": [one.trees for one in fitted.history_.rounds]}

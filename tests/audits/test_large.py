@@ -139,7 +139,7 @@ def test_checks_of_all_rows_see_all_rows(files, small, tmp_path):
     tu.audit(tu.scan(tmp_path / "one.parquet"), by=["region"], **ROLES)  # most pieces have one class, all rows have two
     blank = frame.with_columns(outcome=pl.lit(None, pl.Int64), prediction=pl.lit(0.1))
     blank.write_parquet(tmp_path / "blank.parquet")
-    with pytest.raises(DataError, match="no rows are left: 12,000 have no outcome"):
+    with pytest.raises(DataError, match="has no values: it is missing in all 12,000 rows"):
         tu.audit(tu.scan(tmp_path / "blank.parquet"), by=["region"], unlabelled="drop", **ROLES)
 
 

@@ -371,7 +371,7 @@ class Weighted:
 
 def test_a_regressor_receives_the_weights_of_its_rows():
     data = people(400, seed=1)
-    data["age"] = np.arange(400.0)
+    data["age"] = np.arange(400) + 0.5
     data["w"] = np.random.default_rng(0).uniform(1, 3, 400)
     found = regret(data, features=["age"], weight="w", learner=Weighted, levels=2)
     assert len(Weighted.seen) == 2
@@ -428,7 +428,7 @@ def test_the_result_can_be_printed_and_written_as_json():
     assert "score level" in page
     assert max(map(len, page.splitlines()[2:])) < 160
     assert found._repr_html_().startswith("<div><p><strong>miscalibrated against trees")
-    assert "<script" not in regret({**people(400), "<script>": np.arange(400.0)}, levels=1)._repr_html_()
+    assert "<script" not in regret({**people(400), "<script>": np.arange(400) + 0.5}, levels=1)._repr_html_()
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert plain["miscalibrated"] is True
     assert len(plain["witnesses"]) == 4

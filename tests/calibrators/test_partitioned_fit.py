@@ -344,7 +344,7 @@ def test_properties_of_all_rows_raise_errors_or_warnings(tmp_path, small_partiti
         )
     with pytest.raises(DataError, match="9 rows are too few"):
         tu.MCGrad("p", ["age"]).fit(write(frame[:9], tmp_path / "d.parquet"), "y")
-    with pytest.raises(DataError, match="no rows are left: 1,500 have no outcome"):
+    with pytest.raises(DataError, match="has no values: it is missing in all 1,500 rows"):
         tu.MCGrad("p", ["age"], unlabelled="drop").fit(write(frame.assign(y=np.nan), tmp_path / "e.parquet"), "y")
     with pytest.raises(DataError, match="the 20 rows cannot be split into training and held-out rows"):
         tu.MCGrad("p", ["age"], stopping=tu.CrossValidation(200)).fit(write(frame[:20], tmp_path / "f.parquet"), "y")

@@ -180,6 +180,6 @@ def check_cluster(host_run, tmp_path):
     path = tmp_path / "rows.parquet"
     rows = pd.DataFrame(checks.rows("binary", 1500)).astype({"day": "datetime64[ns]"})
     rows.to_parquet(path)
-    expected = tu.MCGrad("p", **PARAMETERS, stopping=tu.CrossValidation(2, patience=2)).fit(tu.scan(str(path)), "y")
+    expected = tu.MCGrad("p", **PARAMETERS, stopping=tu.CrossValidation(2)).fit(tu.scan(str(path)), "y")
     assert result["trees"] == [one.trees for one in expected.history_.rounds]
     np.testing.assert_allclose(result["scores"], expected.predict(rows), rtol=1e-9)

@@ -427,7 +427,7 @@ def _golden_edits(name):
         st.tuples(member, st.just("bytes"), byte_edits(2)),
         st.tuples(member, st.sampled_from(["drop", "empty", "double", "rename"])),
     )
-    return st.lists(manifest, max_size=2), st.lists(array, max_size=3)
+    return st.lists(manifest, min_size=1, max_size=2), st.lists(array, min_size=1, max_size=3)
 
 
 @st.composite

@@ -66,6 +66,7 @@ class Examiner:
         self.kind, self.directory, self._trace = kind, Path(directory), trace
         self.counts = Counter()
         self.failures = {}
+        self._marks = set()  # of the inputs so far
         self._shrink_until = None
         self._written = 0.0
         self.until = float("inf")
@@ -78,6 +79,8 @@ class Examiner:
             return  # Hypothesis ends the batch soon
         (self.directory / INPUT).write_text(json.dumps(given), encoding="utf-8")
         self.counts["tried"] += 1
+        self.counts["distinct"] += (mark := hash(json.dumps(given, sort_keys=True))) not in self._marks
+        self._marks.add(mark)
         if self._trace is not None:
             faulthandler.dump_traceback_later(HANG_SECONDS - 20, file=self._trace)
         failure = None
@@ -212,16 +215,22 @@ def main(argv=None):
     with ThreadPoolExecutor(options.processes) as pool:
         runs = {kind: pool.submit(run_kind, kind, seconds[kind], number) for kind in kinds}
         results = {kind: run.result() for kind, run in runs.items()}
-    print(f"{'target':10}{'seconds':>9}{'inputs':>10}{'refused':>10}{'failed':>8}")
+    print(f"{'target':10}{'seconds':>9}{'inputs':>10}{'distinct':>10}{'refused':>10}{'failed':>8}")
     for kind, (counts, failures) in results.items():
-        print(f"{kind:10}{seconds[kind]:>9.0f}{counts['tried']:>10,}{counts['refused']:>10,}{len(failures):>8}")
-    tried, refused = (sum(counts[name] for counts, _ in results.values()) for name in ("tried", "refused"))
+        print(
+            f"{kind:10}{seconds[kind]:>9.0f}{counts['tried']:>10,}{counts['distinct']:>10,}{counts['refused']:>10,}{len(failures):>8}"
+        )
+    every = Counter()
+    for counts, _ in results.values():
+        every.update(counts)
     failed = [(kind, failure) for kind, (_, failures) in results.items() for failure in failures.values()]
-    print(f"{'all':10}{sum(seconds.values()):>9.0f}{tried:>10,}{refused:>10,}{len(failed):>8}")
+    print(
+        f"{'all':10}{sum(seconds.values()):>9.0f}{every['tried']:>10,}{every['distinct']:>10,}{every['refused']:>10,}{len(failed):>8}"
+    )
     for kind, failure in failed:
         path = keep(kind, failure["input"], failure["failure"], options.corpus)
         print(f"\n{path}: {failure['failure']}\n{failure['trace']}")
-    return 1 if failed or not tried else 0
+    return 1 if failed or not every["tried"] else 0
 
 
 if __name__ == "__main__":

@@ -349,7 +349,12 @@ def _run(words):
     out.seek(0), err.seek(0)
     printed, complaint = out.read(), err.read()
     if code not in EXIT_CODES or "Traceback" in printed + complaint:
-        raise RuleViolationError(f"exit code {code}: {complaint[-3000:]}")
+        reason = next(
+            (line for line in complaint.splitlines() if line.startswith("unexpected error")), "a traceback was printed"
+        )
+        error = RuleViolationError(f"exit code {code}: {reason}")
+        error.add_note(complaint[-3000:])  # it names files of this machine: not for the corpus
+        raise error
     if code == 2 and not complaint.strip():
         raise RuleViolationError("exit code 2 without a message")
     return code == 2
