@@ -48,12 +48,17 @@ def examine(kind, given):
         for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, UserWarning):
             warnings.simplefilter("ignore", category)  # of the libraries that make the frames
         warnings.simplefilter("ignore", TrueupWarning)
-        before = _files()
+        before, refused = _files(), True
         try:
             refused = bool(TARGETS[kind](copy.deepcopy(given)))
         except TrueupError:
-            refused = True
-        _check_files(before, _outputs(given["words"]) if kind == "command" and "words" in given else set())
+            pass
+        except BaseException:
+            _find_changes(before)  # restores the files for the next input
+            raise
+        problems = _find_changes(before, _outputs(given.get("words", [])))
+    if problems:
+        raise RuleViolationError("; ".join(problems))
     return refused
 
 
@@ -110,8 +115,8 @@ def _outputs(words):
     }
 
 
-def _check_files(before, outputs):
-    """Raise if a file was changed or left behind; delete what commands wrote, and restore the files."""
+def _find_changes(before, outputs=()):
+    """Describe files that were changed or left behind; delete what commands wrote, and restore the files."""
     problems = []
     for path in Path().iterdir():
         if path not in before and path.is_file():
@@ -123,8 +128,7 @@ def _check_files(before, outputs):
             if path.name not in outputs:
                 problems.append(f"the input file {path.name} was changed")
             path.write_bytes(_contents[stamp])
-    if problems:
-        raise RuleViolationError("; ".join(problems))
+    return problems
 
 
 # ------------------------------------------------------------------ frames

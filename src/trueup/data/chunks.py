@@ -390,8 +390,9 @@ def open_scan(
         others = {name: sql for name, sql in reader.values.items() if name in more}
         values = {name: sql for name, sql in reader.values.items() if name not in more}
         check_roles(reader)
-        reader, large = separate_integers(replace(reader, values=values), rows)
-        reader = _describe(reader)
+        with db.duckdb_errors(rows.files):  # damage that shows only when rows are read
+            reader, large = separate_integers(replace(reader, values=values), rows)
+            reader = _describe(reader)
         reader = replace(reader, left_out={**unread, **reader.left_out}, warnings=tuple(integer_warnings(reader, large)))
         if check and roles.outcome in reader.values and roles.prediction[0] in reader.values:
             reader = replace(reader, warnings=(*reader.warnings, *_check_identifiers(reader, others)))

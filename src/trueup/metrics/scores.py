@@ -397,7 +397,8 @@ def compare_bins(index: IntArray, residual: FloatArray, variance: FloatArray, *,
     degrees = bins - 2 * fitted
     if degrees < 1 and not contradicted:
         raise DataError(f"too few bins to test: {bins}", hint="the test needs more distinct scores, or more bins")
-    statistic = math.inf if contradicted else float((gap[used] ** 2 / noise[used]).sum())
+    with np.errstate(over="ignore"):  # of scores that are nearly 0, and wrong: infinite
+        statistic = math.inf if contradicted else float((gap[used] ** 2 / noise[used]).sum())
     p_value = 0.0 if contradicted else float(gammaincc(degrees / 2, statistic / 2))
     return HosmerLemeshow(statistic, max(degrees, 0), p_value, bins)
 

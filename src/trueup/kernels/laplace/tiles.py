@@ -375,8 +375,12 @@ def _compact(points: FloatArray, rows: IntArray) -> list[IntArray]:
 
 
 def step_of(ranges: FloatArray) -> float:
-    """Return the step of integer coordinates: the sum of the ranges of all coordinates is STEPS steps."""
-    return float(ranges.sum()) / STEPS or 1.0
+    """Return the step of integer coordinates: the sum of the ranges of all coordinates is STEPS steps.
+
+    A step that is 0 or subnormal, and so rounded, would make coordinates overflow: it is 1, and they are all the same.
+    """
+    step = float(ranges.sum()) / STEPS
+    return step if step >= np.finfo(np.float64).tiny else 1.0
 
 
 def fine_enough(ranges: FloatArray, scale: float) -> bool:
