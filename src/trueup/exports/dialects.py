@@ -266,7 +266,6 @@ class Spark(Dialect):
     first = 0
     name_mark = "`"
     longest_literal = math.inf
-    joins_arrays = False
     materialized = ""
     division = "{} / NULLIF({}, 0)"
 

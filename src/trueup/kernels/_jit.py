@@ -41,6 +41,8 @@ PLAIN_SECONDS = 1.0  # that a kernel runs uncompiled before it is compiled: abou
 LOAD_STEPS = 100_000  # uncompiled, by all kernels together, after which numba is imported for kernels that are on disk
 BACKGROUND = "trueup compiles"  # the start of the names of threads
 _compiling = threading.RLock()
+if hasattr(os, "register_at_fork"):  # locks of the compiler would stay locked in a child forked while a kernel is compiled
+    os.register_at_fork(before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release)
 _plain_modules: dict[int, dict[str, Any]] = {}  # by identity of a module's globals: the same with kernels uncompiled
 
 
@@ -84,6 +86,23 @@ PLAIN_MATH = SimpleNamespace(
 )
 
 
+if TYPE_CHECKING:
+    unlocked_property = functools.cached_property
+else:
+
+    class unlocked_property:  # noqa: N801
+        """`functools.cached_property` without its lock in Python 3.11, which a forked process may inherit locked."""
+
+        def __init__(self, function: Callable[..., Any]) -> None:
+            self.function = function
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            if instance is None:
+                return self
+            value = instance.__dict__[self.function.__name__] = self.function(instance)
+            return value
+
+
 class Kernel:
     """A function that numba compiles when it is called; ``plain`` is the function uncompiled, whatever it calls included.
 
@@ -103,7 +122,7 @@ class Kernel:
     def __call__(self, *arguments: Any) -> Any:
         return self.dispatcher(*arguments)
 
-    @functools.cached_property
+    @unlocked_property
     def plain(self) -> Callable[..., Any]:
         """The function, calling other kernels uncompiled."""
         function = cast("FunctionType", self.function)
@@ -115,12 +134,12 @@ class Kernel:
             names.update({name: PLAIN_MATH for name, value in known.items() if value is math})
         return FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
 
-    @functools.cached_property
+    @unlocked_property
     def _cache(self) -> KernelCache:
         name = f"{self.function.__module__}.{self.function.__qualname__}"
         return KernelCache(name, lambda: source_stamp(self._sources()))
 
-    @functools.cached_property
+    @unlocked_property
     def dispatcher(self) -> Any:
         """What numba makes of the function; without numba, a function with the same results."""
         with _compiling:
@@ -131,7 +150,6 @@ class Kernel:
                 return self.__dict__["dispatcher"]
             import numba
 
-            _protect_forks()
             dispatcher = numba.njit(self.function, nogil=True, error_model="numpy")
             dispatcher._cache = cache = self._cache
             compile_plain = dispatcher.compile
@@ -299,15 +317,6 @@ def _protect_warning_filters() -> None:
 
     for module in (compiler, errors):
         vars(module)["warnings"] = BackgroundWarnings()
-
-
-@functools.cache
-def _protect_forks() -> None:
-    """Let a process fork only while no kernel is being compiled: locks of the compiler would stay locked in the child."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release
-        )
 
 
 @contextlib.contextmanager
