@@ -41,8 +41,6 @@ PLAIN_SECONDS = 1.0  # that a kernel runs uncompiled before it is compiled: abou
 LOAD_STEPS = 100_000  # uncompiled, by all kernels together, after which numba is imported for kernels that are on disk
 BACKGROUND = "trueup compiles"  # the start of the names of threads
 _compiling = threading.RLock()
-if hasattr(os, "register_at_fork"):  # locks of the compiler would stay locked in a child forked while a kernel is compiled
-    os.register_at_fork(before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release)
 _plain_modules: dict[int, dict[str, Any]] = {}  # by identity of a module's globals: the same with kernels uncompiled
 
 
@@ -150,6 +148,7 @@ class Kernel:
                 return self.__dict__["dispatcher"]
             import numba
 
+            _protect_forks()
             dispatcher = numba.njit(self.function, nogil=True, error_model="numpy")
             dispatcher._cache = cache = self._cache
             compile_plain = dispatcher.compile
@@ -224,6 +223,7 @@ class Kernel:
 
     def _compile_in_background(self, arguments: tuple[Any, ...]) -> None:
         """Start a thread that compiles the kernel for calls like this one; the process ends when it has finished."""
+        _protect_forks()
 
         def compile_kernel() -> None:
             with _compiling:
@@ -317,6 +317,21 @@ def _protect_warning_filters() -> None:
 
     for module in (compiler, errors):
         vars(module)["warnings"] = BackgroundWarnings()
+
+
+@functools.cache
+def _protect_forks() -> None:
+    """Let a process fork only while no kernel is being compiled: locks of the compiler would stay locked in the child.
+
+    What is registered last is called first. The lock of logging, which the compiler takes, must come after ours: it is
+    imported before.
+    """
+    import concurrent.futures.thread  # noqa: F401  (and logging)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release
+        )
 
 
 @contextlib.contextmanager
