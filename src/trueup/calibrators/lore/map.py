@@ -204,6 +204,7 @@ class LocalMap(Map):
     shifts: bool = False  # whether scores are shifted rather than reset
     kernel: Any = LAPLACE  # "laplace", "gaussian", or a function of the user's
     keeps: bool = False  # whether the highest class of a row stays the highest
+    device: str = "cpu"  # where sums of the Laplace kernel are computed; not saved
 
     @property
     def bins(self) -> int:
@@ -235,7 +236,8 @@ class LocalMap(Map):
         """Sum ``weight`` and ``total`` of neighbours with the key of each point, weighted by the kernel, for each scale."""
         if not scales.any() or not self.points.any():  # no distances
             return Sums(np.repeat(self._whole_bins[keys][None], len(scales), axis=0), np.zeros((len(scales), len(keys))))
-        result: Sums = self._sources.at(points, keys, scales, threads)
+        settings = {"device": self.device} if self.kernel == LAPLACE and len(points) > 1 else {}
+        result: Sums = self._sources.at(points, keys, scales, threads, **settings)
         alone = result.total[:, :, 0] <= 0  # a kernel of the user's may be 0 for all rows of the bin: they count equally
         if alone.any():
             result.total[alone] = np.broadcast_to(self._whole_bins[keys], result.total.shape)[alone]
