@@ -18,7 +18,7 @@ from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.groups import fit_groups
 from trueup.calibrators.history import History
 from trueup.calibrators.lore import map as local
-from trueup.calibrators.lore.map import Design, Embedding, KernelMap, LocalMap, TransformerMap
+from trueup.calibrators.lore.map import Design, Embedding, KernelMap, LocalMap, TransformerMap, sort_equal
 from trueup.calibrators.model import Map, UnchangedMap
 from trueup.calibrators.stopping import Holdout, Split
 from trueup.data.folds import MAX_DUPLICATES
@@ -130,8 +130,7 @@ class LoRe(FeatureCalibrator):
     threads : int, optional
         The number of cores by default.
     device : {"cpu", "auto", "cuda"}
-        Where kernel sums of the Laplace kernel are computed, in the fit and in predictions of this model; as for
-        `trueup.metrics.lce`. A model that was loaded from a file predicts on the CPU.
+        Where Laplace kernels are summed, in the fit and for predictions, as by `trueup.metrics.lce`. It is not saved.
 
     Attributes
     ----------
@@ -489,15 +488,6 @@ def pool_rows(table: Table) -> PooledRows:
     return PooledRows(order[starts], index, alike, total, rows)
 
 
-def sort_equal(content: FloatArray, weight: FloatArray | None = None) -> tuple[IntArray, IntArray]:
-    """Sort rows by their bytes, equal rows by weight; return the order and where runs of equal rows start."""
-    order = np.arange(len(content)) if weight is None else np.argsort(weight, kind="stable")
-    keys = as_bytes(content[order])
-    by_content = np.argsort(keys, kind="stable")
-    keys = keys[by_content]
-    return order[by_content], np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
-
-
 @dataclass(frozen=True, eq=False)
 class PlacedRows:
     """Pooled rows with their scores and outcomes, their point and group in an embedding, and their bin of the score."""
@@ -636,8 +626,8 @@ class MapSelector:
         if finite:
             scales = self.scales(np.array(self.gammas)[finite], placed.points.shape[1])
             numbers, at = np.unique(key[first], return_inverse=True)[1].ravel(), placed.points[first]
-            settings: dict[str, Any] = {"threads": self.threads, "device": self.device}
-            others = pairs.sums(self.kernel, at, totals, numbers, scales, own=False, **settings)
+            given = (self.kernel, at, totals, numbers, scales)
+            others = pairs.sums(*given, own=False, threads=self.threads, device=self.device)
             same = np.exp(-pairs.self_distances(self.kernel, at))[cell]  # the kernel at a point itself
             for number, scale, total, shift in zip(finite, scales, *others, strict=True):
                 decay = np.exp(-scale * shift)[cell]

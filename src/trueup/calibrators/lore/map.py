@@ -15,7 +15,7 @@ from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, r
 from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change
 from trueup.calibrators.stopping import apply_link, task_loss
 from trueup.errors import DataError
-from trueup.kernels.laplace import Sums
+from trueup.kernels.laplace import Sums, as_bytes
 from trueup.kernels.pairs import GAUSSIAN, LAPLACE, kernel_scale, sources
 from trueup.kernels.sorting import digitize
 from trueup.kernels.threads import Workers
@@ -168,6 +168,15 @@ def place_chunks(space: Embedding, columns: Sequence[AnyArray], rows: int) -> It
     for start in range(0, max(rows, 1), step):
         chunk = slice(start, min(start + step, rows))
         yield chunk, *space.place([column[chunk] for column in columns], chunk.stop - start)
+
+
+def sort_equal(content: FloatArray, weight: FloatArray | None = None) -> tuple[IntArray, IntArray]:
+    """Sort rows by their bytes, equal rows by weight; return the order and where runs of equal rows start."""
+    order = np.arange(len(content)) if weight is None else np.argsort(weight, kind="stable")
+    keys = as_bytes(content[order])
+    by_content = np.argsort(keys, kind="stable")
+    keys = keys[by_content]
+    return order[by_content], np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
 
 
 def transform_points(transformer: Any, X: FloatArray) -> FloatArray:

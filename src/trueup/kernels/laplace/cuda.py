@@ -35,7 +35,8 @@ DEEPEST = 52  # words of a chunk, at most
 RESERVED = 24 * 1024  # bytes of shared memory for all but coordinates
 SAMPLE = 10_000  # rows to estimate the typical distance
 MOST_COLUMNS = 3  # that fit in shared memory
-SMALLEST_FACTOR = 1e-30  # of a distance, in units near the largest coordinate: all kernels are 1
+# Of a distance, in units near the largest coordinate: below, all kernels are 1; above, float32 may overflow.
+SMALLEST_FACTOR, LARGEST_FACTOR = 1e-30, 1e30
 MIN_HALVED_ROWS = (0, 1, 20_000, 50_000)  # by dimensions: bins with more rows are summed by `halves`
 STRETCH, STRETCHES = 1024, 4  # rows that a warp scans, and warps of a block: see `scan.cu`
 MIN_PACKED_TILES = 256  # of fewer, ratios are never accurate enough
@@ -156,7 +157,7 @@ def sums(
     C, counts = _put(columns * unit), _put(np.diff(starts))
     grid = float_grid(X, torch)
     rough = rounding(X[:: max(1, len(X) // SAMPLE)] - grid.origin, float(scales.max()))
-    if not rough <= ROUGH:
+    if not (rough <= ROUGH and scales.max() / grid.unit <= LARGEST_FACTOR):
         return None
     if rough <= FINE and X.shape[1] < len(MIN_HALVED_ROWS) and int(counts.max()) > MIN_HALVED_ROWS[X.shape[1]]:
         bins = tools.repeat(torch.arange(len(counts), device="cuda"), counts)
