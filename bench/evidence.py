@@ -637,6 +637,8 @@ def local() -> list[str]:
     """Show the speed of local sums: on the CPU, by number of rows, and on a GPU."""
     found = figures("local")
     card = figures("local-card") if measured("local-card") else None  # needs a GPU
+    binned = {size: cell.get("fifteen_bins_s") for size, cell in card["figures"]["sizes"].items()} if card else {}
+    spread = ", ".join(f"{seconds:.2g} s ({size})" for size, seconds in binned.items() if seconds)
     grown = [
         [
             dimensions if at == 0 else "", size, f"{cell['s']:.3g}", f"{cell['cpu_s']:.3g}", f"{cell['bytes_a_row']:.0f}"
@@ -653,8 +655,8 @@ def local() -> list[str]:
         "",
         *table(["dimensions", "rows", "seconds", "CPU seconds", "bytes per row"], grown),
         "",
-        f"On the GPU {card['figures']['fifteen_bins_s']:.2g} s with the rows spread over 15 bins. The time of "
-        "torch.cdist there is extrapolated from its first blocks."
+        f"On the GPU, with the rows spread over 15 bins: {spread}. The time of torch.cdist there is extrapolated from its "
+        "first blocks."
         if card
         else "Not measured here: a GPU.",
         "",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from trueup.calibrators.lore import map as local_map
 from trueup.calibrators.lore.estimator import fit_embedding, pool_rows
 from trueup.calibrators.lore.map import LocalMap
 from trueup.data.frame import read
-from trueup.errors import ArgumentError, DataError, NotFittedError
+from trueup.errors import ArgumentError, DataError, NotFittedError, TrueupWarning
 from twins import three_se
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-7}  # what the sums of the kernel keep
@@ -921,3 +923,21 @@ def test_too_large_decompositions_are_rejected(monkeypatch):
     with pytest.raises(ArgumentError, match="100 rows and 8 columns, one per category, is too large"):
         tu.LoRe("p", ["country", "new", "day"]).fit(data, data["y"])
     assert tu.LoRe("p", ["country", "new", "day"], components=None, gamma=0.4).fit(data, data["y"]).gamma_ == 0.4
+
+
+def test_without_a_gpu_a_fit_on_one_is_that_of_the_cpu(monkeypatch):
+    class Torch:
+        class cuda:  # noqa: N801
+            is_available = staticmethod(lambda: False)
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    data = rows(n=400)
+    given = {"prediction": "p", "features": FEATURES, "gamma": 0.4}
+    expected = tu.LoRe(**given).fit(data, data["y"]).predict(data)
+    for device in ("auto", "cuda"):
+        fix = tu.LoRe(**given, device=device)
+        with pytest.warns(TrueupWarning, match="torch finds no GPU") if device == "cuda" else contextlib.nullcontext():
+            assert (fix.fit(data, data["y"]).predict(data) == expected).all()
+        assert fix.model_.map.device == device
+    with pytest.raises(ArgumentError, match="device must be one of"):
+        tu.LoRe(**given, device="gpu").fit(data, data["y"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from trueup.errors import MissingPackageError, TrueupError, TrueupWarning
 from trueup.kernels import laplace
-from trueup.kernels.laplace import EXACT, MIN_SHARE, Sources, cuda, sums, tiles
+from trueup.kernels.laplace import EXACT, MIN_SHARE, Sources, cuda, halves, sums, tiles
 from trueup.metrics import lce, lce_curve, local_errors, mean_lce, mlce
 
 CLOSE = 1e-6  # the promise: of the sum of the sizes of all terms
@@ -166,7 +165,7 @@ def test_distances_are_integers_only_if_steps_are_fine():
     assert not tiles.fine_enough(np.ptp(points, axis=0), 1 / (50 * 0.004))
     points[0, 0] = 1e6
     assert not tiles.fine_enough(np.ptp(points, axis=0), 1 / (50 * 0.4))
-    assert not cuda.fine_enough(points, points.mean(axis=0), 1 / (50 * 1e-6))
+    assert cuda.rounding(points - points.mean(axis=0), 1 / (50 * 1e-6)) > cuda.ROUGH
 
 
 def test_every_pair_of_blocks_is_met_once():
@@ -185,46 +184,54 @@ def test_every_pair_of_blocks_is_met_once():
         assert sorted(met) == sorted(wanted)
 
 
-def in_tiles(points, columns, starts, targets, target_starts, scales):
-    """What tiles.cu does, in NumPy: the same tasks, float32 where it has float32."""
-    order, real, blocks = cuda._pad(starts)
+NUMPY = halves.ArrayTools(np, lambda keys: np.argsort(keys, kind="stable"), np.repeat)
+
+
+def in_tiles(points, columns, starts, targets, target_starts, scales, packed=False):
+    """What tiles.cu does, in NumPy: the same words and tasks, float32 where it has float32."""
+    rows = halves.pad(np.diff(starts), 128, NUMPY)
     among = targets is None
-    asked, there, places = (order, real, blocks) if among else cuda._pad(target_starts)
-    if among:
-        runs = [(one, one, stop) for start, stop in pairwise(blocks) for one in range(start, stop)]
-    else:
-        runs = [(i, blocks[k], blocks[k + 1]) for k in range(len(blocks) - 1) for i in range(places[k], places[k + 1])]
-    middle = (points.min(axis=0) + points.max(axis=0)) / 2
-    X, Y = ((part - middle).astype(np.float32) for part in (points[order], (points if among else targets)[asked]))
-    C = (columns[order] * real[:, None]).astype(np.float32)
+    asked = rows if among else halves.pad(np.diff(target_starts), 128, NUMPY)
+    grid = (cuda.packed_grid if packed else cuda.float_grid)(points, np)
+    (X, x), (Y, y) = (grid.words(part, np) for part in (points[rows.index], (points if among else targets)[asked.index]))
+    C = (columns[rows.index] * rows.real[:, None]).astype(np.float32)
     out = np.zeros((len(scales), len(Y), columns.shape[1]))
-    for one, first, last in cuda._tasks(runs).tolist():
+    for one, first, last in halves.plan(rows.firsts, None if among else asked.firsts, 2, NUMPY).tolist():
         i = slice(128 * one, 128 * one + 128)
         for other in range(first, last):
             j = slice(128 * other, 128 * other + 128)
-            far = np.zeros((128, 128), np.float32)
+            far = -(y[i] + x[j].T) if packed else np.zeros((128, 128), np.float32)
             for k in range(X.shape[1]):
-                far += np.abs(Y[i, k][:, None] - X[j, k])
+                a, b = Y[i, k][:, None], X[j, k]
+                if packed:
+                    low, high = (
+                        np.maximum(a.view(np.uint32) >> s & 65535, b.view(np.uint32) >> s & 65535) for s in (0, 16)
+                    )
+                    far += 2 * (low + high).astype(np.int32)
+                else:
+                    far += np.abs(a.view(np.float32) - b.view(np.float32))
+            assert (far < 2**23).all()
             for g, scale in enumerate(scales):
-                near = np.exp2(-far * np.float32(scale * math.log2(math.e)))
+                near = np.exp2(-far.astype(np.float32) * np.float32(scale * math.log2(math.e) / grid.unit))
                 if among and one == other:
                     np.fill_diagonal(near, 0)
                 out[g, i] += near @ C[j]
                 if among and one != other:
                     out[g, j] += near.T @ C[i]
     total = np.empty((len(scales), len(points if among else targets), columns.shape[1]))
-    total[:, asked[there]] = out[:, there]
+    total[:, asked.index[asked.real]] = out[:, asked.real]
     return total
 
 
 @pytest.mark.parametrize("d", [3, 50])
-def test_gpu_tiles_are_accurate_in_float32(d, monkeypatch):
-    monkeypatch.setattr(cuda, "RUN", 2)
+def test_gpu_tiles_are_accurate_in_float32(d):
     points, columns, number = rows(10, 700, d, bins=3)
     order = np.argsort(number, kind="stable")
     starts = np.append(0, np.cumsum(np.bincount(number)))
     points, columns, number = points[order], columns[order], number[order]
-    coarse = max(scale for scale in np.geomspace(1e-3, 1e3, 200) if cuda.fine_enough(points, points.mean(axis=0), scale))
+    coarse = max(
+        scale for scale in np.geomspace(1e-3, 1e3, 200) if cuda.rounding(points - points.mean(axis=0), scale) <= cuda.FINE
+    )
     assert coarse > 1 / (d * 0.4)
     scales = np.array([coarse, 1 / (d * 0.4)])
     found = in_tiles(points, columns, starts, None, None, scales)
@@ -241,6 +248,40 @@ def test_gpu_tiles_are_accurate_in_float32(d, monkeypatch):
     large = back[..., :1] * total[..., :1] > MIN_SHARE["cuda"]  # smaller sums are summed again on the CPU
     assert large.mean() > 0.9
     assert (np.abs(found - total * back) <= CLOSE * size * back)[np.broadcast_to(large, total.shape)].all()
+
+
+@pytest.mark.parametrize("d", [5, 50, 200])
+def test_packed_gpu_tiles_have_the_error_of_rounding_to_16_bits(d):
+    points, columns, _ = rows(10, 300, d)
+    scales = np.array([1 / (d * 0.4)])
+    total, size, shift = plain(points, columns, np.zeros(300, np.int64), scales, own=False)
+    found = in_tiles(points, columns, np.array([0, 300]), None, None, scales, packed=True)
+    step = 1 / cuda.packed_grid(points, np).unit
+    assert step == pytest.approx(max(np.ptp(points, axis=0).max() / 65535, np.ptp(points, axis=0).sum() / (2**23 - 1 - d)))
+    room = 6 * scales[0] * step * math.sqrt(d / 6) * size  # six standard deviations of the rounding of a distance
+    assert (np.abs(found * np.exp(scales[0] * shift)[..., None] - total) <= room).all()
+    assert cuda.packed_grid(points[:1], np).unit == 0.0
+
+
+def test_automatic_device(monkeypatch):
+    points, columns, number = rows(12, 300, 4)
+    monkeypatch.setattr(laplace, "find_spec", lambda name: name)
+    monkeypatch.setattr(cuda, "available", lambda *, required: not required)
+
+    def chosen(scales=(1.0,)):
+        return laplace.choose_device("auto", points, number, number, np.array(scales))
+
+    assert chosen() == "cpu"
+    for name in ("MIN_STEPS", "MIN_STEPS_TO_IMPORT"):
+        monkeypatch.setattr(laplace, name, 300 * 300 * 4 * 1.5)
+    assert (chosen(), chosen((0.0, 1.0)), chosen((1.0, 2.0))) == ("cpu", "cpu", "cuda")
+    monkeypatch.setattr(laplace, "MIN_SWEPT_ROWS", (0, 1, 1, 1, 1))  # far less work
+    monkeypatch.setattr(laplace, "SWEPT_STEPS", 1)
+    assert chosen((1.0, 2.0)) == "cpu"
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "torch", None)
+    given = points, columns, number, np.array([1.0])
+    assert (sums(*given, device="auto").total == sums(*given).total).all()  # without importing torch
 
 
 def test_requesting_a_missing_gpu_warns(monkeypatch):
@@ -276,6 +317,22 @@ def test_the_gpu_agrees_with_the_cpu():
         for own in (True, False):
             agree(points, columns, number, scales, own=own, device="cuda")
         agree(points, columns, number, scales, (points[:99] + 0.1, number[:99]), device="cuda")
+    for d in (1, 2, 3, 20):  # by halves, and packed
+        points, columns, number = rows(14, 120_000, d, bins=2)
+        scales = np.array([1 / (d * 0.4), 3 / d])
+        at = np.arange(0, 120_000, 3_000)
+        for own in (True, False):
+            found = sums(points, columns, number, scales, own=own, device="cuda").total[:, at]
+            for k, t in enumerate(at):
+                near = np.exp(-np.multiply.outer(scales, np.abs(points - points[t]).sum(axis=1))) * (number == number[t])
+                near[:, t] *= own
+                assert (np.abs(found[:, k] - near @ columns) <= 1e-4 * near @ np.abs(columns)).all()
+                assert np.allclose(
+                    found[:, k, 1] / found[:, k, 0], near @ columns[:, 1] / (near @ columns[:, 0]), atol=CLOSE
+                )
+        at = points[:2_000] + 0.01, number[:2_000]
+        found, exact = (sums(points, columns, number, scales, at=at, device=device).total for device in ("cuda", "cpu"))
+        assert np.allclose(found[..., 1] / found[..., 0], exact[..., 1] / exact[..., 0], atol=CLOSE)
 
 
 @pytest.mark.parametrize("d", [1, 3, 9])

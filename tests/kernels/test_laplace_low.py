@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twins
-from trueup.kernels.laplace import sweeps
+from trueup.kernels.laplace import halves, sweeps
 from trueup.kernels.threads import Workers
 
 SCALES = [0.0, 1e-300, 0.3, 4.0, 60.0, 3e3, 1e9, 1e300]
@@ -203,3 +203,45 @@ def test_the_decay_is_the_exponential(u):
 def test_the_decay_is_one_at_zero_and_zero_at_infinity():
     assert sweeps._decay(0.0) == 1.0
     assert sweeps._decay(math.inf) == 0.0
+
+
+NUMPY = halves.ArrayTools(np, lambda keys: np.argsort(keys, kind="stable"), np.repeat)
+
+
+def scan(decay, codes, brings, opposite):
+    """What scan.cu does, row after row."""
+    finds = np.zeros_like(brings)
+    for way in (1, -1):
+        sums = np.zeros((4, brings.shape[1]))
+        for i in range(len(decay))[::way]:
+            after = i + (way < 0)
+            sums *= decay[after] if after < len(decay) else 0.0
+            finds[i] += sums[codes[i] ^ opposite]
+            sums[codes[i]] += brings[i]
+    return finds
+
+
+def halved_sums(points, columns, numbers, scale):
+    def sum_pairs(cells, sides):
+        far = np.abs(points[:, None] - points).sum(axis=2)
+        apply = cells[:, None] == cells
+        apply &= ~np.eye(len(cells), dtype=bool) if sides is None else sides[:, None] != sides
+        return np.where(apply, np.exp(-scale * far), 0.0) @ columns
+
+    return halves.sum_halves(points, columns, numbers, scale, NUMPY, scan, sum_pairs)
+
+
+@settings(max_examples=40)
+@given(problems())
+def test_halves_of_the_gpu_give_the_sums_of_all_pairs(problem):
+    points, columns, starts, _, _, scale = problem
+    numbers = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    if not len(points):
+        return
+    mixed = np.random.default_rng(1).permutation(len(points))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(halves, "X_BITS", 4)
+        patch.setattr(halves, "Y_BITS", 2)
+        found = halved_sums(points[mixed], columns[mixed], numbers[mixed], scale)
+    total, size = twins.laplace_sums(points, columns, starts, None, None, scale)
+    assert (np.abs(found - total[mixed]) <= 1e-12 * size[mixed] + 1e-290).all()

@@ -859,7 +859,7 @@ OK = {"phi": [[0.0], [1.0]], "confidence": [0.2, 0.3], "hit": [0, 1]}
         ({"tolerance": 1.0}, ArgumentError, "tolerance must lie between 0 and 1"),
         ({"tolerance": "small"}, ArgumentError, "tolerance must lie between 0 and 1; got 'small'"),
         ({"threads": 0}, ArgumentError, "threads must be an integer"),
-        ({"device": "gpu"}, ArgumentError, "device must be one of 'cpu', 'cuda'; got 'gpu'"),
+        ({"device": "gpu"}, ArgumentError, "device must be one of 'cpu', 'auto', 'cuda'; got 'gpu'"),
         ({"query": [[0.0]]}, ArgumentError, "query must be a pair \\(phi, confidence\\)"),
         ({"query": ([0.0], [0.1, 0.2])}, DataError, "equal length; got 1 and 2"),
         ({"query": ([[0.0, 1.0]], [0.1])}, DataError, "must have 1 columns, as phi has; got 2"),

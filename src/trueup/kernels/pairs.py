@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
 
 GAUSSIAN, LAPLACE = "gaussian", "laplace"
+DEVICES = ("cpu", "auto", "cuda")
 BLOCK_NUMBERS = 2**22  # similarities computed at once
 SMALL_BLOCK = 128  # rows at a time, of which only the similarity to themselves is used
 

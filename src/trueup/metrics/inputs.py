@@ -10,11 +10,14 @@ import numpy as np
 from trueup.data.columns import check_aligned
 from trueup.data.values import MAX_VALUE, MAX_WEIGHT, SUM_TOLERANCE, describe_rows
 from trueup.errors import DataError
+from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
+
+ROWS = 50_000  # of points that a thread validates at a time
 
 
 class Scored(NamedTuple):
@@ -145,7 +148,9 @@ def validate_points(values: ArrayLike, name: str) -> FloatArray:
         raise DataError(f"{name} must have shape (n, d) or (n,), d at least 1; got {array.shape}", hint="one row per point")
     points = np.ascontiguousarray(array[:, None] if array.ndim == 1 else array, np.float64)
     # The extremes show whether all values are valid; rows are inspected only if not.
-    if points.size and not (points.min() >= -MAX_VALUE and points.max() <= MAX_VALUE):
+    parts = [points[start : start + ROWS] for start in range(0, len(points), ROWS)]
+    low_high = np.array(Workers().map(lambda part: (part.min(), part.max()), parts))
+    if points.size and not (low_high[:, 0].min() >= -MAX_VALUE and low_high[:, 1].max() <= MAX_VALUE):
         bad: BoolArray = np.asarray(~(np.abs(points) <= MAX_VALUE).all(axis=1))
         row = points[bad][0]
         value = row[~(np.abs(row) <= MAX_VALUE)][:1]

@@ -18,7 +18,7 @@ from trueup.data.columns import check_aligned, frame_like
 from trueup.data.values import MAX_VALUE
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.laplace import EXACT, Sums, as_bytes
-from trueup.kernels.pairs import LAPLACE, kernel_scale, sums
+from trueup.kernels.pairs import DEVICES, LAPLACE, kernel_scale, sums
 from trueup.metrics.binned import Closed, Strategy, assign_bins
 from trueup.metrics.inputs import (
     as_labels,
@@ -127,7 +127,7 @@ def read_neighbourhoods(
     if not callable(options.kernel):
         check_choice("kernel", options.kernel, ("laplace", "gaussian", "group"))
     check_choice("strategy", options.strategy, ("width", "mass"))
-    check_choice("device", options.device, ("cpu", "cuda"))
+    check_choice("device", options.device, DEVICES)
     if options.device == "cuda" and options.kernel not in ("laplace", "group"):
         raise ArgumentError(
             "the GPU sums the Laplace kernel only", hint="leave device out for other kernels", parameter="device"
@@ -286,8 +286,9 @@ def lce(
         Permitted error of each value, for speed; by default sums are exact, with six digits or more.
     threads : int, optional
         All cores by default. Their number changes no bit.
-    device : {"cpu", "cuda"}
-        Where the sums are computed; "cuda" requires torch and a GPU.
+    device : {"cpu", "auto", "cuda"}
+        Where the sums are computed; "cuda" requires torch and a GPU, "auto" uses them if they are there and the CPU would
+        take seconds. The last bits of a GPU's results may differ between calls.
 
     Returns
     -------

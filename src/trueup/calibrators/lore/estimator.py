@@ -18,7 +18,7 @@ from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.groups import fit_groups
 from trueup.calibrators.history import History
 from trueup.calibrators.lore import map as local
-from trueup.calibrators.lore.map import Design, Embedding, KernelMap, LocalMap, TransformerMap
+from trueup.calibrators.lore.map import Design, Embedding, KernelMap, LocalMap, TransformerMap, sort_equal
 from trueup.calibrators.model import Map, UnchangedMap
 from trueup.calibrators.stopping import Holdout, Split
 from trueup.data.folds import MAX_DUPLICATES
@@ -27,7 +27,7 @@ from trueup.errors import ArgumentError, TrueupError
 from trueup.kernels import pairs
 from trueup.kernels.fitting import log_losses
 from trueup.kernels.laplace import as_bytes
-from trueup.kernels.pairs import GAUSSIAN, LAPLACE, kernel_scale
+from trueup.kernels.pairs import DEVICES, GAUSSIAN, LAPLACE, kernel_scale
 from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.local import fit_features
 
@@ -129,6 +129,8 @@ class LoRe(FeatureCalibrator):
         What to do with rows without an outcome.
     threads : int, optional
         The number of cores by default.
+    device : {"cpu", "auto", "cuda"}
+        Where Laplace kernels are summed, in the fit and for predictions, as by `trueup.metrics.lce`. It is not saved.
 
     Attributes
     ----------
@@ -197,6 +199,7 @@ class LoRe(FeatureCalibrator):
     classes: Any = None
     logits: bool = False
     threads: int | None = None
+    device: str = "cpu"
 
     gamma_ = property(lambda self: self._chosen("gamma"), doc="The kernel's bandwidth; infinite if scores are unchanged.")
     shrinkage_ = property(lambda self: self._chosen("shrinkage"), doc="Rows the score counts for; infinite if unchanged.")
@@ -231,7 +234,9 @@ class LoRe(FeatureCalibrator):
         embedding = fit_embedding(self.embedding, self.components, table, pooled, unit=bool(self.unit))
         edges = self._score_edges(table.prediction[pooled.first], pooled)
         keeps = bool(self.keep_class) and table.schema.task == "multiclass"
-        selector = MapSelector(embedding, edges, *self._candidate_values(embedding), self.threads, self.kernel, keeps)
+        selector = MapSelector(
+            embedding, edges, *self._candidate_values(embedding), self.threads, self.kernel, keeps, self.device
+        )
         placed = place_rows(table, pooled, embedding, edges)
         # Leaving out one row would leave the others of its cluster.
         leave_one_out = len(pooled.first) <= MAX_LEAVE_ONE_OUT and table.cluster is None
@@ -323,6 +328,7 @@ class LoRe(FeatureCalibrator):
         check_choice("move", self.move, ("auto", RESET, SHIFT))
         check_choice("strategy", self.strategy, ("auto", "mass", "width"))
         check_choice("closed", self.closed, ("right", "left"))
+        check_choice("device", self.device, DEVICES)
         if not callable(self.kernel):
             check_choice("kernel", self.kernel, (LAPLACE, GAUSSIAN))
         if isinstance(self.embedding, str) and self.embedding == "groups" and self.kernel != LAPLACE:
@@ -482,15 +488,6 @@ def pool_rows(table: Table) -> PooledRows:
     return PooledRows(order[starts], index, alike, total, rows)
 
 
-def sort_equal(content: FloatArray, weight: FloatArray | None = None) -> tuple[IntArray, IntArray]:
-    """Sort rows by their bytes, equal rows by weight; return the order and where runs of equal rows start."""
-    order = np.arange(len(content)) if weight is None else np.argsort(weight, kind="stable")
-    keys = as_bytes(content[order])
-    by_content = np.argsort(keys, kind="stable")
-    keys = keys[by_content]
-    return order[by_content], np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
-
-
 @dataclass(frozen=True, eq=False)
 class PlacedRows:
     """Pooled rows with their scores and outcomes, their point and group in an embedding, and their bin of the score."""
@@ -582,6 +579,7 @@ class MapSelector:
     threads: int | None
     kernel: Any = LAPLACE
     keeps: bool = False
+    device: str = "cpu"
 
     def scales(self, gammas: FloatArray, dimensions: int) -> FloatArray:
         """Return the scale of the kernel for each of ``gammas``."""
@@ -607,7 +605,7 @@ class MapSelector:
         if callable(self.kernel) and not infinite:
             kind = KernelMap
         kernel = LAPLACE if infinite else self.kernel
-        return kind(space, *near, self.edges, groups, gamma, shrinkage, shifts, kernel, self.keeps)
+        return kind(space, *near, self.edges, groups, gamma, shrinkage, shifts, kernel, self.keeps, self.device)
 
     def by_leave_one_out(self, placed: PlacedRows, table: Table) -> Selection:
         """Evaluate all candidates on every row, left out with all rows of equal features and prediction, if at most ten."""
@@ -628,7 +626,8 @@ class MapSelector:
         if finite:
             scales = self.scales(np.array(self.gammas)[finite], placed.points.shape[1])
             numbers, at = np.unique(key[first], return_inverse=True)[1].ravel(), placed.points[first]
-            others = pairs.sums(self.kernel, at, totals, numbers, scales, own=False, threads=self.threads)
+            given = (self.kernel, at, totals, numbers, scales)
+            others = pairs.sums(*given, own=False, threads=self.threads, device=self.device)
             same = np.exp(-pairs.self_distances(self.kernel, at))[cell]  # the kernel at a point itself
             for number, scale, total, shift in zip(finite, scales, *others, strict=True):
                 decay = np.exp(-scale * shift)[cell]
@@ -655,9 +654,8 @@ class MapSelector:
             points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
             sources = np.column_stack([by_hits.weight, by_hits.total, by_residuals.total])
             targets = (points, by_hits.keys_of(held.confidence, group))
-            total, shift = pairs.sums(
-                by_hits.kernel, by_hits.points, sources, by_hits.place, scales, at=targets, threads=self.threads
-            )
+            given = (by_hits.kernel, by_hits.points, sources, by_hits.place, scales)
+            total, shift = pairs.sums(*given, at=targets, threads=self.threads, device=self.device)
             alone = total[:, :, 0] <= 0  # of a kernel of the user's: use the whole bin, as the map does
             if alone.any():
                 starts = np.searchsorted(by_hits.place, np.arange(len(by_hits.keys)))

@@ -15,7 +15,7 @@ from trueup.calibrators.model import Map, are_finite, is_integer, pack_arrays, r
 from trueup.calibrators.row_explanation import Contribution, EffectSums, RowExplanation, explain_change
 from trueup.calibrators.stopping import apply_link, task_loss
 from trueup.errors import DataError
-from trueup.kernels.laplace import Sums
+from trueup.kernels.laplace import Sums, as_bytes
 from trueup.kernels.pairs import GAUSSIAN, LAPLACE, kernel_scale, sources
 from trueup.kernels.sorting import digitize
 from trueup.kernels.threads import Workers
@@ -170,6 +170,15 @@ def place_chunks(space: Embedding, columns: Sequence[AnyArray], rows: int) -> It
         yield chunk, *space.place([column[chunk] for column in columns], chunk.stop - start)
 
 
+def sort_equal(content: FloatArray, weight: FloatArray | None = None) -> tuple[IntArray, IntArray]:
+    """Sort rows by their bytes, equal rows by weight; return the order and where runs of equal rows start."""
+    order = np.arange(len(content)) if weight is None else np.argsort(weight, kind="stable")
+    keys = as_bytes(content[order])
+    by_content = np.argsort(keys, kind="stable")
+    keys = keys[by_content]
+    return order[by_content], np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+
+
 def transform_points(transformer: Any, X: FloatArray) -> FloatArray:
     """Return the points of a design matrix by a transformer of another library; raise if they are invalid."""
     points = transformer.transform(X)
@@ -204,6 +213,7 @@ class LocalMap(Map):
     shifts: bool = False  # whether scores are shifted rather than reset
     kernel: Any = LAPLACE  # "laplace", "gaussian", or a function of the user's
     keeps: bool = False  # whether the highest class of a row stays the highest
+    device: str = "cpu"  # where sums of the Laplace kernel are computed; not saved
 
     @property
     def bins(self) -> int:
@@ -235,7 +245,8 @@ class LocalMap(Map):
         """Sum ``weight`` and ``total`` of neighbours with the key of each point, weighted by the kernel, for each scale."""
         if not scales.any() or not self.points.any():  # no distances
             return Sums(np.repeat(self._whole_bins[keys][None], len(scales), axis=0), np.zeros((len(scales), len(keys))))
-        result: Sums = self._sources.at(points, keys, scales, threads)
+        settings = {"device": self.device} if self.kernel == LAPLACE and len(points) > 1 else {}
+        result: Sums = self._sources.at(points, keys, scales, threads, **settings)
         alone = result.total[:, :, 0] <= 0  # a kernel of the user's may be 0 for all rows of the bin: they count equally
         if alone.any():
             result.total[alone] = np.broadcast_to(self._whole_bins[keys], result.total.shape)[alone]

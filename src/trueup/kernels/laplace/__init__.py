@@ -1,13 +1,16 @@
 """Exact sums over the rows of a bin, weighted by the kernel exp(-scale * L1 distance).
 
 At a point x, with s the scale and c_j the value of a column at row j of the bin of x: sum_j c_j exp(-s |x - x_j|_1). The
-modules are `sweeps` (one to three dimensions), `tiles` (any: all pairs, a block at a time) and `cuda` (any, on a GPU).
-Equal rows are pooled. Results do not depend on the number of threads, to the last bit.
+modules are `sweeps` (one to three dimensions), `tiles` (any: all pairs, a block at a time) and `cuda` (any, on a GPU, with
+`halves` in one to three dimensions). Equal rows are pooled. Results of the CPU do not depend on the number of threads, to
+the last bit.
 """
 
 from __future__ import annotations
 
+import sys
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,11 +34,31 @@ MIN_SHARE = {"sweeps": 1e-200, "tiles": 2.0**-60, "cuda": 2.0**-10}
 FLOAT32_UNDERFLOW = 88.0  # exp(-FLOAT32_UNDERFLOW) is 0 in float32
 MAX_FLOAT32_RATIO = 2.0**40  # weights within this ratio, and their squares, are in the range of float32
 MIN_SWEPT_ROWS = (0, 1, 4000, 4000)  # by dimensions: bins with more rows are summed by `sweeps`
+# Additions of coordinates, of which a core of the CPU does some 10^11 per second, to use a GPU with device="auto".
+MIN_STEPS, MIN_STEPS_TO_IMPORT = 2e11, 2e12
+SWEPT_STEPS = 50_000  # as many as a row and coordinate take `sweeps`
 SCALES_PER_PASS = 8  # in one pass over the distances
+MARKED = 50_000  # rows of a thread at a time
 MAX_GROUPS_PER_ROW = 0.9  # more groups of equal rows per row are not worth pooling
 MIX = np.uint64(0x9E3779B97F4A7C15)
 ZERO, MINUS_ZERO = np.uint64(0), np.uint64(1 << 63)  # two ways to write one number
 LEFT, RIGHT = np.uint64(29), np.uint64(32)
+
+
+def choose_device(device: str, points: FloatArray, bins: IntArray, others: IntArray, scales: FloatArray) -> str:
+    """Return "cpu" or "cuda", where "auto" is the GPU if torch finds one and the CPU would take far longer.
+
+    The sums are at ``points`` in ``bins`` over rows of the bins ``others``. Torch is imported only if it pays.
+    """
+    if device == "auto":
+        d = points.shape[1]
+        counts, rows = (np.bincount(numbers).astype(np.float64) for numbers in (bins, others))
+        both = min(len(counts), len(rows))
+        swept = d < len(MIN_SWEPT_ROWS) and rows.max() > MIN_SWEPT_ROWS[d]
+        steps = SWEPT_STEPS * d * (len(bins) + len(others)) if swept else d * float(counts[:both] @ rows[:both])
+        pays = steps * np.count_nonzero(scales) > (MIN_STEPS if "torch" in sys.modules else MIN_STEPS_TO_IMPORT)
+        return "cuda" if pays and find_spec("torch") is not None and cuda.available(required=False) else "cpu"
+    return "cuda" if device == "cuda" and cuda.available() else "cpu"
 
 
 def add_up(columns: FloatArray, group: IntArray, count: int) -> FloatArray:
@@ -57,13 +80,14 @@ def add_others(columns: FloatArray, group: IntArray) -> FloatArray:
     return np.where(heavy[:, None], without, add_up(columns, group, count)[group] - columns)
 
 
-def find_equal(points: FloatArray, bins: IntArray) -> tuple[IntArray, IntArray] | None:
+def find_equal(points: FloatArray, bins: IntArray, workers: Workers) -> tuple[IntArray, IntArray] | None:
     """Group rows of equal bin and equal coordinates; return the first row of each group, and the group of each row.
 
     None if so few rows are equal that pooling them would not save time.
     """
     marks = np.empty(len(points), np.uint64)
-    _mark(points.view(np.uint64), bins, marks)
+    slices = [slice(start, start + MARKED) for start in range(0, len(points), MARKED)]
+    workers.map(lambda some: _mark(points[some].view(np.uint64), bins[some], marks[some]), slices)
     rising = np.sort(marks)
     if 1 + np.count_nonzero(rising[1:] != rising[:-1]) > MAX_GROUPS_PER_ROW * len(points):
         return None
@@ -97,16 +121,23 @@ class BinnedRows:
     def __init__(self, points: FloatArray, columns: FloatArray, numbers: IntArray, bins: int) -> None:
         self.bins = bins
         self.starts = np.append(0, np.cumsum(np.bincount(numbers, minlength=bins)))
+        self.given = points
         self.sorted = bool((numbers[1:] >= numbers[:-1]).all())
-        if self.sorted:
-            self.order, self.points, self.columns = np.arange(len(numbers)), points, columns
-        else:
-            self.order = np.argsort(numbers, kind="stable")
-            self.points, self.columns = points[self.order], columns[self.order]
+        self.order = np.arange(len(numbers)) if self.sorted else np.argsort(numbers, kind="stable")
+        self.columns = columns if self.sorted else columns[self.order]
         self.weight = self.columns[:, 0]
-        self.low, self.high = points.min(axis=0), points.max(axis=0)
         # Whether float32 has the range for all weights.
         self.even = bool(self.weight.max() <= MAX_FLOAT32_RATIO * self.weight.min())
+
+    @cached_property
+    def points(self) -> FloatArray:
+        """The coordinates of the rows."""
+        return self.given if self.sorted else self.given[self.order]
+
+    @cached_property
+    def ranges(self) -> FloatArray:
+        """The range of each coordinate."""
+        return np.asarray(self.given.max(axis=0) - self.given.min(axis=0))
 
     @cached_property
     def numbers(self) -> IntArray:
@@ -135,11 +166,11 @@ class BinnedRows:
 
     def fine(self, scale: float) -> bool:
         """Return whether integer distances are accurate enough at this scale."""
-        return tiles.fine_enough(self.high - self.low, scale)
+        return tiles.fine_enough(self.ranges, scale)
 
-    def group_scales(self, scales: FloatArray) -> Iterator[IntArray]:
+    def group_scales(self, scales: FloatArray, device: str) -> Iterator[IntArray]:
         """Yield arrays of at most 8 indices of scales to sum in one pass: scales of zero, then `fine` ones, then others."""
-        fine = np.array([self.fine(float(scale)) for scale in scales], bool)
+        fine = np.array([device == "cuda" or self.fine(float(scale)) for scale in scales], bool)
         for kind in (scales == 0, (scales > 0) & fine, (scales > 0) & ~fine):
             chosen = np.flatnonzero(kind)
             yield from (chosen[start : start + SCALES_PER_PASS] for start in range(0, len(chosen), SCALES_PER_PASS))
@@ -179,13 +210,11 @@ def sums(
 
     The first column holds positive weights. ``at`` are other points and their bins, by default the points themselves; then
     a row counts in its own sums if ``own``. ``tolerance`` bounds the error of a ratio of two totals, relative to the
-    largest ratio of any row.
+    largest ratio of any row. ``device`` is "cpu", "cuda", or "auto" (see `choose_device`).
     """
-    if device == "cuda" and not cuda.available():
-        device = "cpu"
     if at is not None:
-        return Sources(points, columns, bins).at(*at, scales, threads, tolerance, device)
-    task = SumTask(scales, tolerance, Workers(threads), device)
+        return Sources(points, columns, bins, threads).at(*at, scales, threads, tolerance, device)
+    task = SumTask(scales, tolerance, Workers(threads), choose_device(device, points, bins, bins, scales))
     result = Sums(np.zeros((len(scales), len(points), columns.shape[1])), np.zeros((len(scales), len(points))))
     if len(points):
         _sum_among(np.ascontiguousarray(points, np.float64), columns, bins, task, result, own=own)
@@ -195,13 +224,14 @@ def sums(
 class Sources:
     """Rows prepared once for sums at points that arrive later; arguments as for `sums`."""
 
-    def __init__(self, points: FloatArray, columns: FloatArray, bins: IntArray) -> None:
+    def __init__(self, points: FloatArray, columns: FloatArray, bins: IntArray, threads: int | None = None) -> None:
         self._columns = columns.shape[1]
+        self._bins = bins
         self._rows: BinnedRows | None = None
         if not len(points):
             return
         points = np.ascontiguousarray(points, np.float64)
-        if (equal := find_equal(points, bins)) is not None:
+        if (equal := find_equal(points, bins, Workers(threads))) is not None:
             first, group = equal
             points, columns, bins = points[first], add_up(columns, group, len(first)), bins[first]
         self._rows = BinnedRows(points, columns, bins, int(bins.max()) + 2)  # the last one has no rows
@@ -211,16 +241,16 @@ class Sources:
         tolerance: float = EXACT, device: str = "cpu",
     ) -> Sums:  # fmt: skip
         """Return the sums at ``points`` in ``bins``, as `sums` does; those of a point do not depend on the other points."""
-        task = SumTask(scales, tolerance, Workers(threads), device)
         result = Sums(np.zeros((len(scales), len(points), self._columns)), np.zeros((len(scales), len(points))))
         rows = self._rows
         if rows is None or not len(points):
             return result
+        task = SumTask(scales, tolerance, Workers(threads), choose_device(device, points, bins, self._bins, scales))
         points, bins = np.ascontiguousarray(points, np.float64), np.minimum(bins, rows.bins - 1)
-        first, group = find_equal(points, bins) or (np.arange(len(points)),) * 2
+        first, group = find_equal(points, bins, task.workers) or (np.arange(len(points)),) * 2
         targets = BinnedRows(points[first], np.ones((len(first), 1)), bins[first], rows.bins)
         place = targets.places[group]
-        for chosen in rows.group_scales(task.scales):
+        for chosen in rows.group_scales(task.scales, task.device):
             total, shift = _sum_over(rows, targets, np.ones(len(first), bool), task.scales[chosen], task)
             result.total[chosen], result.shift[chosen] = total[:, place], shift[:, place]
         return result
@@ -228,7 +258,7 @@ class Sources:
 
 def _sum_among(points: FloatArray, columns: FloatArray, bins: IntArray, task: SumTask, result: Sums, *, own: bool) -> None:
     """Write to ``result`` the sums at the rows themselves, each row counting in its own if ``own``; pool equal rows."""
-    equal = find_equal(points, bins)
+    equal = find_equal(points, bins, task.workers)
     first, group = equal or (np.arange(len(points)),) * 2
     pooled = columns if equal is None else add_up(columns, group, len(first))
     count = np.bincount(group)
@@ -238,7 +268,7 @@ def _sum_among(points: FloatArray, columns: FloatArray, bins: IntArray, task: Su
     here = pooled[group] if own else np.zeros_like(columns) if equal is None else add_others(columns, group)
     alone = np.zeros(len(first), bool) if own else (count == 1)[rows.order]
     together = np.ones(len(group), bool) if own else count[group] > 1
-    for chosen in rows.group_scales(task.scales):
+    for chosen in rows.group_scales(task.scales, task.device):
         total, shift = _sum_over(rows, None, alone, task.scales[chosen], task)
         if place is not None:
             total, shift = total[:, place], shift[:, place]
@@ -257,33 +287,39 @@ def _sum_over(rows: BinnedRows, targets: BinnedRows | None, alone: BoolArray, sc
     A sum that nearly underflowed is computed again, relative to the nearest row, if the point is ``alone``, which means
     that no row with the same coordinates counts.
     """
-    points, starts = (rows.points, rows.starts) if targets is None else (targets.points, targets.starts)
-    shift = np.zeros((len(scales), len(points)))
+    asked = rows if targets is None else targets
+    shift = np.zeros((len(scales), len(asked.order)))
     if not scales[0]:
         same = add_others(rows.columns, rows.numbers) if targets is None else rows.totals[targets.numbers]
         return Sums(same[None].repeat(len(scales), axis=0), shift)
-    given, queries = (rows.points, rows.columns, rows.starts), None if targets is None else (points, starts)
-    middle, d, most, least = rows.low / 2 + rows.high / 2, points.shape[1], float(scales.max()), float(scales.min())
-    if task.device == "cuda" and rows.even and cuda.fine_enough(rows.points, middle, most):
-        total, method = cuda.sums(*given, queries, middle, scales), "cuda"
+    queries = None if targets is None else (targets.points, targets.starts)
+    d, most, least = rows.given.shape[1], float(scales.max()), float(scales.min())
+    total, method = None, "cuda"
+    if task.device == "cuda" and rows.even:
+        order = None if rows.sorted else rows.order
+        total = cuda.sums(rows.given, order, rows.columns, rows.starts, queries, scales)
+    if total is not None:
+        pass
     elif d < len(MIN_SWEPT_ROWS) and int(np.diff(rows.starts).max()) > MIN_SWEPT_ROWS[d]:
         from trueup.kernels.laplace import sweeps  # imports numba
 
-        total = np.stack([sweeps.sums(*given, queries, float(scale), task.workers) for scale in scales])
+        given = rows.points, rows.columns, rows.starts, queries
+        total = np.stack([sweeps.sums(*given, float(scale), task.workers) for scale in scales])
         method = "sweeps"
     elif targets is None and rows.even and rows.fine(most):
         reach = FLOAT32_UNDERFLOW / least if alone.any() else rows.cut(least, task.tolerance)
         total, method = tiles.sum_among(rows.blocks, scales, reach, task.workers), "tiles"
     else:
-        total, method = np.zeros((len(scales), len(points), rows.columns.shape[1])), None
-        alone = np.ones(len(points), bool)
-    weak = alone & (total[:, :, 0] < (np.inf if method is None else MIN_SHARE[method] * rows.weight.max()))
+        total, method = np.zeros((*shift.shape, rows.columns.shape[1])), ""
+        alone = np.ones(len(asked.order), bool)
+    weak = alone & (total[:, :, 0] < (MIN_SHARE[method] * rows.weight.max() if method else np.inf))
     again = np.flatnonzero(weak.any(axis=0))
     if len(again):
         chosen = np.flatnonzero(weak.any(axis=1))  # no sum depends on which other scales are summed again
+        cut = rows.cut(least, task.tolerance)
         exact, nearest = tiles.sum_at(
-            rows.blocks, points[again], np.searchsorted(again, starts), scales[chosen], rows.cut(least, task.tolerance),
-            task.workers, fine=rows.fine(most), even=rows.even, skip=again if targets is None else None,
+            rows.blocks, asked.points[again], np.searchsorted(again, asked.starts), scales[chosen], cut, task.workers,
+            fine=rows.fine(most), even=rows.even, skip=again if targets is None else None,
         )  # fmt: skip
         for k, g in enumerate(chosen):
             take = weak[g, again]

@@ -1,4 +1,8 @@
-"""Sums over all pairs of rows on a GPU, in tiles; CUDA is compiled by NVRTC, which comes with torch."""
+"""Sums on a GPU: over all pairs of rows, in tiles, or by `halves`; CUDA is compiled by NVRTC, which comes with torch.
+
+Coordinates are float32, or integers of 16 bits, two to a word, where those leave ratios of sums accurate (`packed_error`
+measures that on a sample): their instructions are half as many.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,18 @@ import sys
 import warnings
 from functools import cache
 from importlib import resources
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trueup._optional import require
 from trueup.errors import TrueupError, TrueupWarning
+from trueup.kernels.laplace.halves import ArrayTools, Padding, pad, plan, sum_halves
 from trueup.kernels.laplace.tiles import LOG2E, unit_of
 
 if TYPE_CHECKING:
-    from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
+    from trueup._types import FloatArray, IntArray
 
 MOST_SHARED = 8  # the driver's number of the attribute for the maximum dynamic shared memory
 CPU_HINT = 'device="cpu" needs no GPU'
@@ -27,11 +31,20 @@ VERSIONS = ("13", "12", "11.2")
 SIDE = 128  # rows of a tile
 RUN = 32  # tiles of a task
 THREADS = 256
-DEEPEST = 52  # dimensions of a chunk, at most
+DEEPEST = 52  # words of a chunk, at most
 RESERVED = 24 * 1024  # bytes of shared memory for all but coordinates
 SAMPLE = 10_000  # rows to estimate the typical distance
 MOST_COLUMNS = 3  # that fit in shared memory
+# Of a distance, in units near the largest coordinate: below, all kernels are 1; above, float32 may overflow.
+SMALLEST_FACTOR, LARGEST_FACTOR = 1e-30, 1e30
+MIN_HALVED_ROWS = (0, 1, 20_000, 50_000)  # by dimensions: bins with more rows are summed by `halves`
+STRETCH, STRETCHES = 1024, 4  # rows that a warp scans, and warps of a block: see `scan.cu`
+MIN_PACKED_TILES = 256  # of fewer, ratios are never accurate enough
+SAMPLED_TILES = 8
+MOST_STEP, MOST_STEPS = 2**16 - 1, 2**23 - 1  # of an integer coordinate, and of a distance
+PACKED_ERROR = 3e-7  # of a ratio of sums at a row of the sample, relative to the largest ratio of any row
 FINE = 1e-6  # the largest relative change of the kernel by rounding of a typical distance
+ROUGH = 1e-5  # and of kernels that packed ones are compared with, as sums over many rows
 
 
 class GpuKernel:
@@ -43,10 +56,12 @@ class GpuKernel:
         self._call("cuModuleLoadData", ctypes.byref(module), image)
         self._call("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
 
-    def launch(self, blocks: int, threads: int, shared: int, stream: int, *values: Any) -> None:
-        """Launch ``blocks`` of ``threads`` with ``shared`` bytes each; ``values`` are ctypes numbers, or c_void_p."""
+    def launch(self, blocks: int, threads: int, shared: int, *given: Any, ways: int = 1) -> None:
+        """Launch ``blocks`` times ``ways`` of ``threads`` with ``shared`` bytes each; tensors are passed as addresses."""
+        stream = require("torch", extra="gpu").cuda.current_stream().cuda_stream
+        values = [ctypes.c_void_p(value.data_ptr()) if hasattr(value, "data_ptr") else value for value in given]
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        size = (blocks, 1, 1, threads, 1, 1, shared)
+        size = (blocks, ways, 1, threads, 1, 1, shared)
         grid = [ctypes.c_uint(number) for number in size]
         self._call("cuFuncSetAttribute", self._function, MOST_SHARED, ctypes.c_int(shared))
         self._call("cuLaunchKernel", self._function, *grid, ctypes.c_void_p(stream), addresses, None)
@@ -56,9 +71,15 @@ class GpuKernel:
             raise TrueupError(f"the GPU driver failed in {name} with error {code}", hint=CPU_HINT)
 
 
+def build(file: str, name: str, *definitions: str) -> GpuKernel:
+    """Compile a file of this package for the current GPU, and load function ``name``."""
+    cuda = require("torch", extra="gpu").cuda
+    major, minor = cuda.get_device_capability()
+    return _build(file, name, f"sm_{major}{minor}", cuda.current_device(), *definitions)
+
+
 @cache
-def build(file: str, name: str, architecture: str, device: int, *definitions: str) -> GpuKernel:  # noqa: ARG001
-    """Compile a file of this package for an architecture ("sm_90"), and load function ``name`` on the current device."""
+def _build(file: str, name: str, architecture: str, device: int, *definitions: str) -> GpuKernel:  # noqa: ARG001
     source = resources.files(__package__).joinpath(file).read_text()
     return GpuKernel(compile_source(source, architecture, *definitions), name)
 
@@ -99,97 +120,201 @@ def _library() -> ctypes.CDLL:
     raise TrueupError("the CUDA runtime compiler (NVRTC) was not found", hint="install a CUDA build of torch")
 
 
-def available() -> bool:
-    """Return whether torch finds a GPU; warn if it finds none."""
-    torch = require("torch", extra="gpu")
-    if getattr(torch.cuda, "_is_in_bad_fork", bool)():
+def available(*, required: bool = True) -> bool:
+    """Return whether torch finds a GPU; warn if it finds none and one was ``required``."""
+    cuda = require("torch", extra="gpu").cuda
+    if getattr(cuda, "_is_in_bad_fork", bool)():
+        if not required:
+            return False
         raise TrueupError(
             "device='cuda' cannot be used in a process that was forked after CUDA was started",
             hint="start processes with the method spawn or forkserver, or use device='cpu'",
         )
-    if torch.cuda.is_available():
+    if cuda.is_available():
         return True
-    warnings.warn(
-        "device='cuda' was requested, but torch finds no GPU; the CPU is used instead",
-        TrueupWarning,
-        stacklevel=7,  # the caller of a metric
-    )
+    if required:
+        warnings.warn(
+            "device='cuda' was requested, but torch finds no GPU; the CPU is used instead",
+            TrueupWarning,
+            stacklevel=8,  # the caller of a metric
+        )
     return False
 
 
-def fine_enough(points: FloatArray, middle: FloatArray, scale: float) -> bool:
-    """Return whether float32 of ``points - middle`` is accurate enough at this scale, by the expected rounding error."""
-    some = points[:: max(1, len(points) // SAMPLE)]
-    with np.errstate(over="ignore"):
-        size = float(np.abs(some - middle).mean(axis=0).sum()) * scale
-    return bool(2 * size * 2.0**-24 * (1 + math.sqrt(points.shape[1]) / 3) <= FINE)
-
-
 def sums(
-    points: FloatArray, columns: FloatArray, starts: IntArray, targets: tuple[FloatArray, IntArray] | None,
-    middle: FloatArray, scales: FloatArray,
-) -> FloatArray:  # fmt: skip
+    points: FloatArray, order: IntArray | None, columns: FloatArray, starts: IntArray,
+    targets: tuple[FloatArray, IntArray] | None, scales: FloatArray,
+) -> FloatArray | None:  # fmt: skip
     """Sum the columns of each target's bin, weighted by the kernel, shape (scales, targets, columns); may underflow.
 
-    Bin k has rows starts[k] to starts[k + 1] - 1; targets are points and such starts. Without targets, sums are at each row
-    over all other rows of its bin. Coordinates are relative to ``middle``; a few columns are summed at a time.
+    Bin k has the rows ``order[starts[k]:starts[k + 1]]`` of ``points`` (in their order if it is None), and the ``columns``
+    at these places; targets are points, sorted by bin, with such starts. Without targets, sums are at each row over all
+    other rows of its bin. None if float32 is too inaccurate.
     """
+    torch, tools, unit = require("torch", extra="gpu"), _tools(), unit_of(columns)
+    X = _put(points) if order is None else _put(points)[_put(order)]
+    Y = X if targets is None else _put(targets[0])
+    C, counts = _put(columns * unit), _put(np.diff(starts))
+    grid = float_grid(X, torch)
+    rough = rounding(X[:: max(1, len(X) // SAMPLE)] - grid.origin, float(scales.max()))
+    if not (rough <= ROUGH and scales.max() / grid.unit <= LARGEST_FACTOR):
+        return None
+    if rough <= FINE and X.shape[1] < len(MIN_HALVED_ROWS) and int(counts.max()) > MIN_HALVED_ROWS[X.shape[1]]:
+        bins = tools.repeat(torch.arange(len(counts), device="cuda"), counts)
+        if targets is not None:  # rows whose columns are 0
+            asked = tools.repeat(torch.arange(len(counts), device="cuda"), _put(np.diff(targets[1])))
+            X, bins = torch.cat([X, Y]), torch.cat([bins, asked])
+            C = torch.cat([C, C.new_zeros((len(Y), C.shape[1]))])
+        whole = [_halved(grid, X, C, bins, float(scale), tools) for scale in scales]
+        return np.asarray(torch.stack(whole)[:, len(X) - len(Y) :].cpu().numpy()) / unit
+    rows = pad(counts, SIDE, tools)
+    if targets is None:
+        packed, tiles = packed_grid(X, torch), int(rows.firsts[-1])
+        if tiles >= MIN_PACKED_TILES and _packed_error(packed, grid, X, C, rows, scales, tools) <= PACKED_ERROR:
+            grid = packed
+        elif rough > FINE:
+            return None
+        total = _sum_tiles(grid, (X, C, rows), None, plan(rows.firsts, None, RUN, tools), scales)
+    elif rough > FINE:
+        return None
+    else:
+        asked = pad(_put(np.diff(targets[1])), SIDE, tools)
+        total = _sum_tiles(grid, (X, C, rows), (Y, asked), plan(rows.firsts, asked.firsts, RUN, tools), scales)
+    return np.asarray(total.cpu().numpy()) / unit
+
+
+class Grid(NamedTuple):
+    """How coordinates become words: (coordinate - origin) * unit, as float32 or, if ``packed``, rounded and in pairs."""
+
+    origin: Any
+    unit: float
+    packed: bool
+
+    def words(self, points: Any, xp: Any) -> tuple[Any, Any]:
+        """Return int32 words, (rows, words), and the sums of the integers of each row (none, (rows, 0), for float32)."""
+        scaled = (points - self.origin) * self.unit
+        if not self.packed:
+            whole = xp.asarray(scaled, dtype=xp.float32).view(xp.int32)
+            return whole, whole[:, :0]
+        steps = xp.asarray(xp.round(scaled), dtype=xp.int32)
+        total = steps.sum(1, dtype=xp.int32)[:, None]
+        if steps.shape[1] % 2:
+            steps = xp.concatenate([steps, xp.zeros_like(total)], 1)
+        return steps[:, ::2] | (steps[:, 1::2] << 16), total
+
+
+def float_grid(points: Any, xp: Any) -> Grid:
+    """Return the grid of float32 coordinates: around the middle of all points, in a unit near the largest."""
+    low, high = xp.amin(points, 0), xp.amax(points, 0)
+    return Grid(low / 2 + high / 2, 2.0 ** -math.frexp(float((high / 2 - low / 2).max()) or 1.0)[1], packed=False)
+
+
+def packed_grid(points: Any, xp: Any) -> Grid:
+    """Return the finest grid of integer coordinates of 16 bits whose distances are below 2^23."""
+    low, high = xp.amin(points, 0), xp.amax(points, 0)
+    step = max(float((high - low).max()) / MOST_STEP, float((high - low).sum()) / (MOST_STEPS - points.shape[1]))
+    return Grid(low, 1 / step if 1e-300 < step < math.inf else 0.0, packed=True)
+
+
+def rounding(distances: Any, scale: float) -> float:
+    """Return the expected relative error of the kernel at such ``distances`` to the middle, by rounding to float32."""
+    size = float(abs(distances).mean(0).sum()) * scale
+    return 2 * size * 2.0**-24 * (1 + math.sqrt(distances.shape[1]) / 3)
+
+
+def _packed_error(packed: Grid, grid: Grid, X: Any, C: Any, rows: Padding, scales: FloatArray, tools: ArrayTools) -> float:
+    """Return the largest error of a ratio of sums by packing, at the rows of some tiles, relative to the largest ratio."""
+    if not packed.unit or C.shape[1] < 2:
+        return 0.0 if packed.unit else math.inf
+    tasks = plan(rows.firsts, rows.firsts, RUN, tools)
+    tiles = int(rows.firsts[-1])
+    chosen = tasks[(tasks[:, 0] % -(-tiles // SAMPLED_TILES)) == 0]
+    found, exact = (_sum_tiles(form, (X, C, rows), (X, rows), chosen, scales) for form in (packed, grid))
+    used = exact[:, :, 0] > 0
+    difference = abs(found[used][:, 1:] / found[used][:, :1] - exact[used][:, 1:] / exact[used][:, :1])
+    largest = abs(C[:, 1:] / C[:, :1]).amax(0)
+    return float((difference / largest.clip(1e-300, None)).max())
+
+
+def _halved(grid: Grid, X: Any, C: Any, bins: Any, scale: float, tools: ArrayTools) -> Any:
+    """Return the sums over all other rows of each row's bin, by halves."""
+    torch = tools.xp
+
+    def sum_pairs(cells: Any, sides: Any) -> Any:
+        keys = cells if sides is None else 2 * cells + sides
+        order = tools.argsort(keys)
+        counts = torch.bincount(keys, minlength=0 if sides is None else 2 * int(cells.max()) + 2)
+        padded = pad(counts, SIDE, tools)
+        tasks = plan(padded.firsts, None, RUN, tools, across=sides is not None)
+        rows = X, C, padded._replace(index=order[padded.index])
+        return _sum_tiles(grid, rows, None, tasks, np.array([scale]))[0]
+
+    def scan(decay: Any, codes: Any, brings: Any, opposite: int) -> Any:
+        n, parts = len(decay), []
+        for some in brings.split(MOST_COLUMNS, dim=1):
+            width, stretches = some.shape[1], -(-n // STRETCH)
+            kernel = build("scan.cu", "scan", f"COLUMNS={width}")
+            finds, ends = some.new_empty((2, n, width)), some.new_empty((2, stretches, 4 * width + 1))
+            given = decay, codes.to(torch.uint8), some.contiguous(), finds, ends
+            for phase in range(3):
+                numbers = (ctypes.c_int(number) for number in (n, opposite, phase))
+                kernel.launch(1 if phase == 1 else -(-stretches // STRETCHES), 32 * STRETCHES, 0, *given, *numbers, ways=2)
+            parts.append(finds.sum(0))
+        return torch.cat(parts, 1)
+
+    return sum_halves(X, C, bins, scale, tools, scan, sum_pairs)
+
+
+def _sum_tiles(
+    grid: Grid, rows: tuple[Any, Any, Padding], targets: tuple[Any, Padding] | None, tasks: Any, scales: FloatArray
+) -> Any:
+    """Return the sums of the ``tasks``, shape (scales, targets, columns), where ``rows`` are points, columns and places."""
     torch = require("torch", extra="gpu")
-    order, real, blocks = _pad(starts)
-    X = Y = _upload(points, order, middle)
-    there, tiles = real, [(tile, tile, stop) for start, stop in pairwise(blocks) for tile in range(start, stop)]
+    X, C, padded = rows
+    Y, asked = (X, padded) if targets is None else targets
+    words, totals = grid.words(X, torch)
+    A, depth = _lay_out(words, padded), words.shape[1]
+    B, others = A, totals
     if targets is not None:
-        asked, there, places = _pad(targets[1])
-        Y, bins = _upload(targets[0], asked, middle), enumerate(pairwise(blocks))
-        tiles = [(tile, *block) for k, block in bins for tile in range(places[k], places[k + 1])]
-    unit, tasks = unit_of(columns), _tasks(tiles)
-    C = _upload(columns * unit, order) * torch.as_tensor(real).to("cuda")
-    major, minor = torch.cuda.get_device_capability()
-    where = torch.as_tensor(tasks).to("cuda")
-    factors = torch.as_tensor((scales * LOG2E).astype(np.float32)).to("cuda")
-    # Dimensions are read a few at a time, so that two blocks of threads share the memory of a processor.
+        words, others = grid.words(Y, torch)
+        B = _lay_out(words, asked)
+    factors = _put(np.maximum(scales * LOG2E / grid.unit, SMALLEST_FACTOR).astype(np.float32))
+    # Words are read a few at a time, so that two blocks of threads share the memory of a processor.
     card = torch.cuda.get_device_properties(torch.cuda.current_device())
     memory = getattr(card, "shared_memory_per_multiprocessor", 100 * 1024) // 2 - RESERVED
     most = int(np.clip((memory - 8 * len(scales) * MOST_COLUMNS * SIDE) // (4 * 4 * SIDE), 4, DEEPEST))
-    deep = -(-len(X) // -(-len(X) // most))
-    parts = []
-    for start in range(0, len(C), MOST_COLUMNS):
-        some = C[start : start + MOST_COLUMNS].contiguous()
-        definitions = f"COLUMNS={len(some)}", f"AMONG={int(targets is None)}", f"DEEP={deep}"
-        kernel = build("tiles.cu", "sums", f"sm_{major}{minor}", torch.cuda.current_device(), *definitions)
-        out = torch.zeros((len(scales), len(some), Y.shape[1]), dtype=torch.float64, device="cuda")
-        addresses = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (X, some, Y, where, factors, out)]
-        sizes = ctypes.c_longlong(X.shape[1]), ctypes.c_longlong(Y.shape[1]), ctypes.c_int(len(X))
-        shared = 8 * len(scales) * len(some) * SIDE + 4 * 4 * deep * SIDE
-        stream = torch.cuda.current_stream().cuda_stream
+    deep = -(-depth // -(-depth // most))
+    total = torch.empty((len(scales), len(Y), C.shape[1]), dtype=torch.float64, device="cuda")
+    tasks = tasks.to(torch.int32).contiguous()
+    for start in range(0, C.shape[1], MOST_COLUMNS):
+        some = C[:, start : start + MOST_COLUMNS].to(torch.float32).view(torch.int32)
+        width = some.shape[1]
+        E = _lay_out(torch.cat([some, totals], 1), padded)
+        E[:, :width] *= padded.real.view(-1, 1, SIDE)  # padding has no weight
+        D = E if targets is None else _lay_out(torch.cat([some.new_zeros((len(Y), width)), others], 1), asked)
+        definitions = f"COLUMNS={width}", f"AMONG={int(targets is None)}", f"DEEP={deep}", f"PACKED={int(grid.packed)}"
+        out = torch.zeros((len(scales), width, len(asked.index)), dtype=torch.float64, device="cuda")
+        sizes = ctypes.c_longlong(out.shape[2]), ctypes.c_int(depth), ctypes.c_int(len(scales))
+        shared = 8 * len(scales) * width * SIDE + 4 * 4 * deep * SIDE
         if len(tasks):
-            kernel.launch(len(tasks), THREADS, shared, stream, *addresses, *sizes, ctypes.c_int(len(scales)))
-        parts.append(out)
-    whole = torch.cat(parts, dim=1)[:, :, torch.as_tensor(np.flatnonzero(there)).to("cuda")]
-    return np.asarray(whole.transpose(1, 2).contiguous().cpu().numpy()) / unit
+            build("tiles.cu", "sums", *definitions).launch(
+                len(tasks), THREADS, shared, A, E, B, D, tasks, factors, out, *sizes
+            )
+        total[:, asked.index[asked.real], start : start + width] = out[:, :, asked.real].transpose(1, 2)
+    return total
 
 
-def _pad(starts: IntArray) -> tuple[IntArray, BoolArray, list[int]]:
-    """Pad bins to full tiles; return the row at each position, whether it is no padding, and the first tile of each bin."""
-    counts = np.diff(starts)
-    tiles = -(-counts // SIDE)
-    bins = np.repeat(np.arange(len(counts)), tiles * SIDE)
-    within = np.arange(len(bins)) - np.repeat(SIDE * np.append(0, np.cumsum(tiles))[:-1], tiles * SIDE)
-    real = within < counts[bins]
-    return starts[bins] + np.where(real, within, 0), real, np.append(0, np.cumsum(tiles)).tolist()
+def _lay_out(values: Any, padded: Padding) -> Any:
+    """Return rows of values as (tiles, values, SIDE)."""
+    return values[padded.index].view(-1, SIDE, values.shape[1]).transpose(1, 2).contiguous()
 
 
-def _tasks(whole: list[tuple[int, int, int]]) -> Int32Array:
-    """Split each (tile, first, end) of ``whole``, end exclusive, into tasks of the same form with at most RUN tiles."""
-    given = np.array(whole, np.int32).reshape(-1, 3)
-    runs = -(-(given[:, 2] - given[:, 1]) // RUN)
-    of = np.repeat(np.arange(len(given)), runs)
-    first = given[of, 1] + RUN * (np.arange(len(of)) - np.repeat(np.append(0, np.cumsum(runs))[:-1], runs))
-    return np.column_stack([given[of, 0], first, np.minimum(first + RUN, given[of, 2])]).astype(np.int32)
+def _put(values: Any) -> Any:
+    """Copy an array to the GPU."""
+    return require("torch", extra="gpu").as_tensor(values if values.flags.writeable else values.copy()).to("cuda")
 
 
-def _upload(values: FloatArray, order: IntArray, middle: FloatArray | float = 0.0) -> Any:
-    """Copy ``values[order] - middle`` to the GPU as float32, transposed: one row per column."""
+def _tools() -> ArrayTools:
+    """Return what `halves` needs of torch."""
     torch = require("torch", extra="gpu")
-    whole = torch.as_tensor(values).to("cuda") - torch.as_tensor(middle).to("cuda")
-    return whole.T.to(torch.float32)[:, torch.as_tensor(order).to("cuda")].contiguous()
+    return ArrayTools(torch, lambda keys: torch.sort(keys, stable=True).indices, torch.repeat_interleave)
