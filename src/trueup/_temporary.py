@@ -18,6 +18,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,6 +32,7 @@ LOCK = ".lock"
 PREFIX, HIDDEN_PREFIX, FILE_SUFFIX = "trueup-", ".trueup-", ".tmp"  # of directories; of files beside an output
 LOCK_NAME = re.compile(r"\.?trueup-[\w-]+(?:\.tmp)?\.lock", re.ASCII)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # the same in all containers of a machine
+UPTIME = Path("/proc/uptime")
 
 
 class _Claim(NamedTuple):
@@ -167,7 +169,7 @@ def _sweep_name(path: Path) -> None:
         machine = os.pread(file, 1000, 0).decode(errors="replace")
         if not machine:  # killed before anything was created
             lock.unlink()
-        elif _is_here(machine) and (not os.path.lexists(path) or path.lstat().st_uid == status.st_uid):
+        elif _is_here(machine, status.st_mtime) and (not os.path.lexists(path) or path.lstat().st_uid == status.st_uid):
             _remove_with_lock(path)
     finally:
         os.close(file)
@@ -183,10 +185,26 @@ def _machine() -> str:
     return f"{boot}\n{platform.node()}\n"
 
 
-def _is_here(machine: str) -> bool:
-    """Return whether a lock file was written on this machine, perhaps before it was started again."""
+def _is_here(machine: str, written: float) -> bool:
+    """Return whether a lock file, ``written`` at this time, is of this machine, perhaps from before it was started again.
+
+    Machines may share a name: one that started at another time is only taken for this one if the file is older than that.
+    """
     own, other = _machine().split("\n"), machine.split("\n")
-    return len(other) == 3 and (own[0] == other[0] != "" or own[1] == other[1])
+    if len(other) != 3:
+        return False
+    if own[0] and other[0]:
+        return own[0] == other[0] or (own[1] == other[1] and written < _started())
+    return own[1] == other[1]
+
+
+@functools.cache
+def _started() -> float:
+    """Return the time at which this machine was started, in seconds since 1970; 0 if it is not known."""
+    try:
+        return time.time() - float(UPTIME.read_text("ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _close_inherited() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.commands import ROLES, run
 
@@ -112,3 +113,16 @@ def test_requirements_hold_in_python_too():
     assert unmet.verdict.startswith(f"not testable: {'; '.join(unmet.unmet)}; nothing found in ")
     met = tu.audit(data, **roles, min_tested=1, min_rows_total=2_000)
     assert (met.state, met.unmet, met.shortfalls) == ("no miscalibration found", (), ())
+
+
+def test_a_gate_fails_if_a_column_of_by_was_left_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    p = random.uniform(0.1, 0.4, 4_000)
+    frame = pl.DataFrame({"y": (random.random(4_000) < p).astype(int), "p": p, "acct": [f"a{n}" for n in range(4_000)]})
+    frame.write_parquet("g.parquet")
+    options = ["g.parquet", "--outcome", "y", "--prediction", "p", "--by", "acct"]
+    code, _, err = run(capsys, *options, "--fail-if", "miscalibrated")
+    assert code == 4
+    assert "column 'acct' of --by was left out" in err
+    assert run(capsys, *options)[0] == 0

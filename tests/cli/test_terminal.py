@@ -372,3 +372,17 @@ def test_help_imports_nothing_heavy():
     code = "import sys; from trueup.cli import main; main(['audit', '--help']); print(sorted({'numpy', 'rich', 'duckdb', 'numba'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such signals")
+def test_signals_that_the_caller_handles_do_not_end_the_process(monkeypatch):
+    monkeypatch.setattr(console, "INTERRUPT_GRACE_S", 0.05)
+    received = []
+    before = signal.signal(signal.SIGHUP, lambda number, _: received.append(number))
+    try:
+        with console.stop_on_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.3)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert received == [signal.SIGHUP]

@@ -175,3 +175,33 @@ def test_a_second_process_is_refused_while_the_first_one_works(here, capsys):
     assert code == 2
     assert "is in use by another process" in err
     assert (here / "m.watch").read_bytes() == before
+
+
+def test_the_positive_outcome_is_a_setting_of_the_state(here, capsys):
+    pl.read_parquet(here / "log.parquet").with_columns(y=1 - pl.col("y")).write_parquet(here / "good.parquet")
+    call(capsys, "watch", "log.parquet", "--state", "bad.watch", *OPTIONS)
+    call(capsys, "watch", "good.parquet", "--state", "m.watch", *OPTIONS, "--positive", "0")
+    call(capsys, "watch", "good.parquet", "--state", "m.watch")  # without the option
+    assert tu.Monitor.load("m.watch").report().alarms == tu.Monitor.load("bad.watch").report().alarms
+    code, _, err = call(capsys, "watch", "good.parquet", "--state", "m.watch", "--positive", "1")
+    assert code == 2
+    assert "--positive (0 in the state, 1 here)" in err
+
+
+def test_batches_without_a_positive_outcome_are_counted(here, capsys):
+    call(capsys, "watch", "early.csv", "--state", "m.watch", *OPTIONS, "--positive", "1")
+    before = tu.Monitor.load("m.watch").report().rows.counted
+    none = pl.read_parquet(here / "log.parquet").filter(pl.col("y") == 0)
+    none.with_columns(key=pl.col("key") + 10_000).write_parquet(here / "none.parquet")
+    assert call(capsys, "watch", "none.parquet", "--state", "m.watch")[0] == 0
+    assert tu.Monitor.load("m.watch").report().rows.counted > before
+
+
+def test_rows_without_a_time_are_an_error_with_since_too(here, capsys):
+    frame = pl.read_parquet(here / "log.parquet").with_columns(
+        day=pl.when(pl.col("key") % 7 == 0).then(None).otherwise(pl.col("day"))
+    )
+    frame.write_parquet(here / "gaps.parquet")
+    code, _, err = call(capsys, "watch", "gaps.parquet", "--state", "g.watch", *OPTIONS, "--since", "2026-01-10")
+    assert code == 2
+    assert "time column 'day' is missing" in err

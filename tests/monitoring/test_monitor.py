@@ -95,6 +95,29 @@ def test_rows_with_the_same_id_count_once():
     assert second.rows.repeated == first.rows.counted
 
 
+def test_rows_with_the_same_id_and_another_outcome_are_rejected():
+    data = log(8, 300)
+    twice = {name: np.concatenate([column, column]) for name, column in data.items()}
+    twice["y"][300:] = 1 - twice["y"][:300]
+    with pytest.raises(DataError, match="rows have the id of another row"):
+        tu.Monitor(**{**SETTINGS, "maturity": 0}).start(data).update(twice)
+
+
+def test_rows_scored_after_now_wait():
+    data = log(28, 2_000)
+    now = data["day"][0] + 60
+    report = tu.Monitor(**{**SETTINGS, "maturity": 0}).start(data).update(data, now=now)
+    assert report.rows.waiting == int((data["day"] > now).sum())
+
+
+def test_a_monitor_with_evidence_is_not_started_again():
+    data = log(29, 1_000)
+    monitor = tu.Monitor(**SETTINGS)
+    monitor.update(data)
+    with pytest.raises(ArgumentError, match="its evidence would be lost"):
+        monitor.start(data)
+
+
 def test_the_same_batch_without_ids_counts_once():
     data = log(9, 3_000)
     monitor = tu.Monitor(**{**SETTINGS, "id": None}).start(data)
@@ -305,6 +328,7 @@ def test_calibrated_monitors_raise_no_alarm(repetitions):
         ({"sampling": {"neutral": 1}}, ArgumentError, "sampling has no share"),
         ({"budget": "week"}, ArgumentError, "budget must be one of"),
         ({"time": None}, ArgumentError, "maturity needs the time"),
+        ({"time": None, "maturity": 0}, ArgumentError, "id needs the time"),
         ({"time": "age"}, ColumnError, "must hold dates"),
         ({"id": "keys"}, ColumnError, "did you mean 'key'"),
     ],

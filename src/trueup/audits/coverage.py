@@ -25,7 +25,7 @@ def unmet_requirements(audit: Audit) -> list[str]:
         reasons.append(f"{which}, fewer than the {asked:,} required")
     if isinstance(asked, str):
         total = count_segments(audit)
-        if audit.tested < float(asked.removesuffix("%")) / 100 * total:
+        if 100 * audit.tested < float(asked.removesuffix("%")) * total:
             which = f"{audit.tested:,} of {total:,} segments {'was' if audit.tested == 1 else 'were'} tested"
             reasons.append(f"{which}, less than the {asked} required")
         elif audit.dropped:

@@ -609,6 +609,11 @@ def _assumptions(settings: PlanSettings, segments: Sequence[_Segment]) -> list[s
         f"level of the test of a segment in an audit: {text}, its share of alpha {settings.alpha:g}{looks}{rate}",
         "an error shifts the logits of all scores of a segment by the same amount",
     ]
+    if settings.looks == 1 and levels[-1] >= settings.alpha:
+        notes.append(
+            "this segment is taken to be the only one that is tested: an audit shares alpha among all; name their number or "
+            "their columns"
+        )
     if settings.design_effect > 1.0:
         notes.append(
             f"design effect {number(settings.design_effect)}: {settings.cluster_size:g} rows, icc {settings.icc:g}"

@@ -74,11 +74,12 @@ class ServingCounter:
         self._reset()
 
     def _reset(self) -> None:
-        self._process, self._lock = os.getpid(), threading.Lock()
         self._rows: Counter[str] = Counter()
         self._missing: Counter[str] = Counter()
         self._unseen: Counter[str] = Counter()
         self._levels: dict[str, Counter[str]] = {}
+        self._lock = threading.Lock()
+        self._process = os.getpid()  # last: other threads then find the rest
 
     def __reduce__(self) -> tuple[type[ServingCounter], tuple[()]]:
         return ServingCounter, ()

@@ -117,13 +117,20 @@ class Gate(NamedTuple):
         gate = cls(fail_if, audit.settings.min_tested, audit.settings.min_rows_total)
         if fail_if and audit.state in (MATERIAL, DETECTED, *([POSSIBLE] if "possibly-material" in fail_if else [])):
             return gate._replace(exit_code=FOUND, reasons=(audit.state,))
-        shortfalls = audit.shortfalls if fail_if else audit.unmet
+        named = io.split_names(arguments.by or ())
+        left_out = [f"column {name!r} of --by was left out: {why}" for name, why in audit.left_out.items() if name in named]
+        shortfalls = (*(audit.shortfalls if fail_if else audit.unmet), *left_out) if gate.is_set else ()
         return gate._replace(exit_code=UNTESTABLE, reasons=shortfalls) if shortfalls else gate
+
+    @property
+    def is_set(self) -> bool:
+        """Whether any option of a gate was given."""
+        return bool(self.fail_if) or self.min_tested is not None or self.min_rows_total is not None
 
     @property
     def line(self) -> str:
         """The exit code and its reasons in one line; empty without a gate."""
-        if not self.fail_if and self.min_tested is None and self.min_rows_total is None:
+        if not self.is_set:
             return ""
         reasons = f": {'; '.join(self.reasons)}" if self.reasons else ""
         word = "passed" if self.exit_code == PASSED else "failed"

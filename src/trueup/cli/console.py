@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PASSED, FOUND, UNTESTABLE = 0, 1, 4  # exit codes of a gate
 PROGRESS_DELAY_S = 1.0
+MAX_REPORT_S = 0.5
 INTERRUPT_GRACE_S = 3.0  # after a signal, before compiled code that does not react is terminated
 SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "terminated: the terminal was closed"}
 STOPPING = {getattr(signal, name): text for name, text in SIGNALS.items() if hasattr(signal, name)}
@@ -163,7 +164,7 @@ def stop_on_signals() -> Iterator[None]:
     defaults = (signal.SIG_DFL, signal.default_int_handler)
     handled = {number: handler for number in STOPPING if (handler := signal.getsignal(number)) in defaults}
     previous = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_listen, args=(read_end, done), daemon=True)
+    thread = threading.Thread(target=_listen, args=(read_end, done, frozenset(handled)), daemon=True)
     thread.start()
     for number in handled:
         signal.signal(number, _stop)
@@ -206,13 +207,20 @@ def _report_stop(number: int) -> int:
     return 128 + number
 
 
-def _listen(read_end: int, done: threading.Event) -> None:
+def _listen(read_end: int, done: threading.Event, handled: frozenset[int]) -> None:
     while numbers := os.read(read_end, 64):
-        stopping = next((number for number in numbers if number in STOPPING), None)
+        stopping = next((number for number in numbers if number in handled), None)
         if stopping is not None and not done.wait(INTERRUPT_GRACE_S):
-            if sys.stderr is not None and sys.stderr.isatty():
-                sys.stderr.write("\x1b[?25h\n")  # show the cursor, which a progress bar hides
             from trueup._temporary import remove_all
 
             remove_all()
-            os._exit(_report_stop(stopping))
+            report = threading.Thread(target=_report_forced_stop, args=(stopping,), daemon=True)
+            report.start()
+            report.join(MAX_REPORT_S)  # nobody may read standard error
+            os._exit(128 + stopping)
+
+
+def _report_forced_stop(number: int) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("\x1b[?25h\n")  # show the cursor, which a progress bar hides
+    _report_stop(number)

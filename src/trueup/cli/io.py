@@ -110,11 +110,18 @@ class InputRows:
         return {} if text is None or is_prior else {"sampling": parse_sampling(text)}
 
     def read(
-        self, names: Sequence[str | None] | None, text: list[str], outcome: str | None = None, *, identifiers: bool = False
+        self,
+        names: Sequence[str | None] | None,
+        text: list[str],
+        outcome: str | None = None,
+        *,
+        identifiers: bool = False,
+        all_rows: bool = True,
     ) -> dict[str, Any]:
         """Read the columns ``names``, or all for None, those in ``text`` as text; ``outcome`` is encoded by --positive.
 
-        With ``identifiers``, other columns that are named like identifiers are read as well.
+        With ``identifiers``, other columns that are named like identifiers are read as well. Unless these are ``all_rows``,
+        none need have the positive outcome.
         """
         needed = None if names is None else list(dict.fromkeys(name for name in names if name is not None))
         threads, positive = self._arguments.threads, getattr(self._arguments, "positive", None)
@@ -123,7 +130,7 @@ class InputRows:
         )
         if outcome is None or positive is None:
             return data
-        return {**data, outcome: encode_positive(data[outcome], positive, outcome)}
+        return {**data, outcome: encode_positive(data[outcome], positive, outcome, needed=all_rows)}
 
     def load(self, predictions: list[str], features: Sequence[str] | None, role: str) -> Callable[..., Table]:
         """Read the needed columns once; return a function that makes a Table with some of the columns ``predictions``.
@@ -230,13 +237,13 @@ def positive_query(arguments: argparse.Namespace, outcome: str) -> str:
     return f"SELECT * REPLACE (CASE WHEN {known} THEN CAST({same} AS INTEGER) END AS {name}) FROM {inner}"  # noqa: S608
 
 
-def encode_positive(column: Any, positive: str, name: str) -> FloatArray:
-    """Encode an outcome: 1 for the positive value, 0 for every other, NaN where it is missing."""
+def encode_positive(column: Any, positive: str, name: str, *, needed: bool = True) -> FloatArray:
+    """Encode an outcome: 1 for the positive value, which may be ``needed``, 0 for every other, NaN where it is missing."""
     raw = open_mapping({name: column}).fetch(name)
     coded = raw.categories()
     spellings = [positive, positive.lower()] if raw.kind == "flag" else [positive]
     code = next((coded.levels.index(value) for value in spellings if value in coded.levels), None)
-    if code is None:
+    if code is None and needed:
         similar = difflib.get_close_matches(positive, coded.levels, n=1, cutoff=0.5)
         listed = ", ".join(map(repr, coded.levels[:MAX_LISTED_VALUES]))
         listed += ", ..." if len(coded.levels) > MAX_LISTED_VALUES else ""
@@ -244,7 +251,7 @@ def encode_positive(column: Any, positive: str, name: str) -> FloatArray:
             f"no row has the outcome {positive!r} in column {name!r}",
             hint=f"did you mean {similar[0]!r}?" if similar else f"its values are {listed or 'all missing'}",
         )
-    encoded: FloatArray = np.where(coded.codes < 0, np.nan, coded.codes == code)
+    encoded: FloatArray = np.where(coded.codes < 0, np.nan, coded.codes == (-2 if code is None else code))
     return encoded
 
 

@@ -103,7 +103,9 @@ def _new(arguments: argparse.Namespace) -> Monitor:
             f"there is no state {arguments.state}, and a new one needs {', '.join(missing)}",
             hint="name the columns, or check the path of --state",
         )
-    return Monitor(**given)
+    monitor = Monitor(**given)
+    monitor.positive = arguments.positive
+    return monitor
 
 
 def _check_settings(monitor: Monitor, arguments: argparse.Namespace) -> None:
@@ -116,10 +118,12 @@ def _check_settings(monitor: Monitor, arguments: argparse.Namespace) -> None:
         given["tolerance"] = parse_tolerance(given["tolerance"])
     if "sampling" in given:
         given["sampling"] = parse_sampling(given["sampling"])
+    if arguments.positive is not None:
+        given["positive"] = arguments.positive
     wrong = []
     for name, value in given.items():
         own = getattr(monitor, name)
-        same = list(own or ()) == value if isinstance(value, list) else own == value
+        same = (own is not None and list(as_tuple(own)) == value) if isinstance(value, list) else own == value
         if not same:
             wrong.append(f"{option_name(name)} ({_text(own)} in the state, {_text(value)} here)")
     if arguments.reference and monitor.is_started:
@@ -145,9 +149,10 @@ def _rows(arguments: argparse.Namespace, monitor: Monitor, paths: list[str] | No
     sql = arguments.sql if paths is None else None
     if arguments.since is not None and paths is None:
         inner = "data" if sql is None else f"(\n{sql.rstrip().rstrip(';')}\n)"
-        since = quote(arguments.since)
-        sql = f"SELECT * FROM {inner} WHERE {quote(str(monitor.time), chr(34))} >= CAST({since} AS TIMESTAMP)"  # noqa: S608
-    named = _with(arguments, sql=sql, files=arguments.files if paths is None else paths, task="auto")
+        since, time = quote(arguments.since), quote(str(monitor.time), chr(34))  # a missing time is an error, not left out
+        sql = f"SELECT * FROM {inner} WHERE {time} IS NULL OR {time} >= CAST({since} AS TIMESTAMP)"  # noqa: S608
+    files = arguments.files if paths is None else paths
+    named = _with(arguments, sql=sql, files=files, task="auto", positive=monitor.positive)
     source = io.InputRows(named)
     by = None if monitor.by is None else as_tuple(monitor.by)
     if monitor.is_started:
@@ -158,12 +163,12 @@ def _rows(arguments: argparse.Namespace, monitor: Monitor, paths: list[str] | No
     categorical = [str(name) for name in as_tuple(monitor.categorical)]
     outcome = str(monitor.outcome) if labelled else None
     if arguments.memory is not None:
-        if labelled and arguments.positive is not None:
+        if labelled and monitor.positive is not None:
             named.sql = io.positive_query(named, str(monitor.outcome))
         return io.scan_rows(named, named.files, named.sql)
     needed = None if by is None else [*(source.find(str(name), "segment column") for name in by), *columns]
     text = [name for name in categorical if needed is None or name in needed]
-    return source.read(needed, text, outcome)
+    return source.read(needed, text, outcome, all_rows=False)
 
 
 def _with(arguments: argparse.Namespace, **changes: Any) -> argparse.Namespace:

@@ -41,6 +41,7 @@ PLAIN_SECONDS = 1.0  # that a kernel runs uncompiled before it is compiled: abou
 LOAD_STEPS = 100_000  # uncompiled, by all kernels together, after which numba is imported for kernels that are on disk
 BACKGROUND = "trueup compiles"  # the start of the names of threads
 _compiling = threading.RLock()
+_copying = threading.RLock()
 _plain_modules: dict[int, dict[str, Any]] = {}  # by identity of a module's globals: the same with kernels uncompiled
 
 
@@ -125,11 +126,12 @@ class Kernel:
         """The function, calling other kernels uncompiled."""
         function = cast("FunctionType", self.function)
         known = function.__globals__
-        names = _plain_modules.get(id(known))
-        if names is None:
-            names = _plain_modules[id(known)] = dict(known)
-            names.update({name: value.plain for name, value in known.items() if isinstance(value, Kernel)})
-            names.update({name: PLAIN_MATH for name, value in known.items() if value is math})
+        with _copying:  # kernels of a module refer to each other: other threads wait until all names are there
+            names = _plain_modules.get(id(known))
+            if names is None:
+                names = _plain_modules[id(known)] = dict(known)
+                names.update({name: value.plain for name, value in known.items() if isinstance(value, Kernel)})
+                names.update({name: PLAIN_MATH for name, value in known.items() if value is math})
         return FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
 
     @unlocked_property

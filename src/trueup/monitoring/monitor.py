@@ -149,7 +149,11 @@ class Monitor:
         if time is None and self.maturity:
             raise ArgumentError("maturity needs the time of every row", "name the column: {time}", parameter="maturity",
                                 settings={"time": "date"})  # fmt: skip
+        if time is None and id is not None:
+            raise ArgumentError("id needs the time of every row, since it is unique within a period", "name the column: {time}",
+                                parameter="id", settings={"time": "date"})  # fmt: skip
         self._state: MonitorState | None = None
+        self.positive: str | None = None  # the outcome that counts as 1, for trueup watch
         self.revision = 0  # of the file that the state was loaded from or saved to
 
     # Segments
@@ -159,6 +163,8 @@ class Monitor:
 
         Without this call the rows of the first update are the reference; of a `trueup.scan`, its first million rows.
         """
+        if self._state is not None and (self._state.clock.count or self._state.drift_clock.count):
+            raise ArgumentError("the monitor has started: its evidence would be lost", hint="make a new Monitor")
         with self._open(reference, labelled=False) as slices:
             self._state = self._plan(slices.first())
         return self
@@ -230,7 +236,7 @@ class Monitor:
         with self._open(data, labelled=True) as slices:
             state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
             clock = state.clock
-            clock.now = max(clock.now, slices.latest, as_day(now))
+            clock.now = max(clock.now, slices.latest if now is None else as_day(now))
             oldest = -math.inf if clock.closed is None else clock.closed + 1
             oldest = oldest if state.open is None else state.open.number
             for rows, numbers, more in self._read(slices.iterate(), state, clock, labelled=True):
@@ -257,7 +263,7 @@ class Monitor:
         with self._open(data, labelled=False) as slices:
             state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
             clock = state.drift_clock
-            clock.now = max(clock.now, slices.latest, as_day(now))
+            clock.now = max(clock.now, slices.latest if now is None else as_day(now))
             oldest = -math.inf if clock.closed is None else clock.closed + 1
             oldest = oldest if state.drift_open is None else state.drift_open[0]
             for rows, numbers, _ in self._read(slices.iterate(), state, clock, labelled=False):

@@ -75,9 +75,15 @@ class MonitoredRows:
 def drop_known(rows: MonitoredRows, known: UInt64Array) -> tuple[MonitoredRows, UInt64Array]:
     """Return the rows whose id is not among the ``known`` ones, each id once, and the ids that are known by now."""
     assert rows.ids is not None
-    order = np.lexsort((rows.y, rows.p, rows.ids))  # of rows with the same id, the same one is kept whatever their order
-    ordered = rows.ids[order]
-    first = order[np.append(True, ordered[1:] != ordered[:-1])[: len(rows)]]
+    order = np.lexsort((rows.y, rows.p, rows.ids))
+    ordered, y, p = rows.ids[order], rows.y[order], rows.p[order]
+    is_same = ordered[1:] == ordered[:-1]
+    if (differing := is_same & ((y[1:] != y[:-1]) | (p[1:] != p[:-1]))).any():
+        raise DataError(
+            f"{int(differing.sum()):,} rows have the id of another row, and another outcome or score",
+            hint="give every row once, with its final outcome: to choose one of them could depend on the outcome",
+        )
+    first = order[np.append(True, ~is_same)[: len(rows)]]
     taken = np.sort(first[~np.isin(rows.ids[first], known)])
     return rows.take(taken), np.union1d(known, rows.ids[taken])
 
@@ -200,8 +206,9 @@ class RowReader:
             if unlabelled.any() and self.unlabelled == "error":
                 raise DataError(
                     f"the outcome {self.outcome!r} of a mature row is missing {describe_rows(unlabelled)}",
-                    hint='pass {unlabelled} for rows without an event, "drop" to leave these rows out',
-                    settings={"unlabelled": "zero"},
+                    hint="outcomes that are not known yet: pass {maturity}, the age at which they are; {unlabelled} if a missing "
+                    "outcome means no event",
+                    settings={"maturity": "90 days", "unlabelled": "zero"},
                 )
             if self.unlabelled == "zero":
                 y, unlabelled = np.where(np.isnan(y), 0.0, y), np.zeros(source.rows, bool)

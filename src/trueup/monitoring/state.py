@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -28,7 +29,6 @@ from trueup.monitoring.rows import MonitoredRows
 from trueup.monitoring.segments import MonitoredColumn, MonitoredSegments, SegmentCombination
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Mapping
 
     from trueup._types import AnyArray
@@ -92,7 +92,8 @@ def locked(path: Path) -> Iterator[None]:
     beside = path.with_name(f".{path.name}.lock")
     storage.check_writable(path, example="model.watch")
     try:
-        stream = beside.open("a")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # a link could make another file
+        stream = os.fdopen(os.open(beside, flags, 0o600), "w")
     except OSError as error:
         raise storage.cannot_write(beside, error, example="model.watch") from error
     with stream:
@@ -103,6 +104,8 @@ def locked(path: Path) -> Iterator[None]:
                 f"{storage.describe_source(path)} is in use by another process",
                 hint="wait until it has finished, and run again",
             ) from None
+        except OSError:  # a file system without locks: the revision still tells two writers apart
+            pass
         yield
 
 
@@ -143,6 +146,7 @@ def _reader(manifest: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Callable
 def _pack(monitor: Monitor, revision: int) -> dict[str, bytes]:
     settings = {name: _plain(name, getattr(monitor, name)) for name in SETTINGS}
     settings["tolerance"], settings["sampling"] = monitor.tolerance, monitor.sampling
+    settings["positive"] = monitor.positive
     manifest: dict[str, Any] = {"format": FORMAT, "revision": revision, "settings": settings, "state": None}
     arrays = _Arrays()
     if monitor.is_started:
@@ -287,6 +291,9 @@ def _unpack(blobs: dict[str, bytes]) -> Monitor:
         or (len(sampling) == 2 and all(isinstance(one, (int, float)) and 0 < one <= 1 for one in sampling)),
         "its sampling is invalid",
     )
+    positive = given.get("positive")
+    require(positive is None or isinstance(positive, str), "its positive outcome is invalid")
+    monitor.positive = positive
     monitor.tolerance, monitor.sampling = float(tolerance), None if sampling is None else (sampling[0], sampling[1])
     monitor.revision = revision
     if manifest["state"] is None:
@@ -312,6 +319,7 @@ def _unpack_state(entry: Any, read: Callable[..., AnyArray], monitor: Monitor) -
     centre = entry["centre"]
     require(isinstance(centre, float) and abs(centre) < 100, "its centre is invalid")
     state = MonitorState(segments, processes, centre, schema, _unpack_clock(entry["clock"]))
+    require(state.clock.first is not None or not (processes.alarm >= 0).any(), "its clock is invalid")
     state.drift_clock = _unpack_clock(entry["drift_clock"])
     counts = entry["rows"]
     require(
@@ -334,7 +342,9 @@ def _unpack_processes(prefix: str, count: int, read: Callable[..., AnyArray]) ->
     for item in fields(EProcesses):
         like = getattr(empty, item.name)
         array = read(f"{prefix}.{item.name}", "f" if like.dtype.kind == "f" else "i", count, *like.shape[1:])
-        require(not np.isnan(array).any() if array.dtype.kind == "f" else True, f"{item.name} is not a number")
+        may_be_infinite = item.name == "changed"  # without evidence
+        valid = array.dtype.kind != "f" or not (np.isnan(array) if may_be_infinite else ~np.isfinite(array)).any()
+        require(valid, f"{item.name} is not finite")
         arrays[item.name] = array.astype(like.dtype)
     return EProcesses(**arrays)
 
