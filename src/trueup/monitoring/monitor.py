@@ -150,8 +150,8 @@ class Monitor:
             raise ArgumentError("maturity needs the time of every row", "name the column: {time}", parameter="maturity",
                                 settings={"time": "date"})  # fmt: skip
         if time is None and id is not None:
-            raise ArgumentError("id needs the time of every row, since it is unique within a period", "name the column: {time}",
-                                parameter="id", settings={"time": "date"})  # fmt: skip
+            message = "id needs the time of every row, since it is unique within a period"
+            raise ArgumentError(message, "name the column: {time}", parameter="id", settings={"time": "date"})
         self._state: MonitorState | None = None
         self.positive: str | None = None  # the outcome that counts as 1, for trueup watch
         self.revision = 0  # of the file that the state was loaded from or saved to

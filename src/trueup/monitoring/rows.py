@@ -206,8 +206,8 @@ class RowReader:
             if unlabelled.any() and self.unlabelled == "error":
                 raise DataError(
                     f"the outcome {self.outcome!r} of a mature row is missing {describe_rows(unlabelled)}",
-                    hint="outcomes that are not known yet: pass {maturity}, the age at which they are; {unlabelled} if a missing "
-                    "outcome means no event",
+                    hint="if outcomes are not known yet, pass {maturity}, the age at which they are; if a missing outcome "
+                    "means no event, {unlabelled}",
                     settings={"maturity": "90 days", "unlabelled": "zero"},
                 )
             if self.unlabelled == "zero":
