@@ -611,8 +611,8 @@ def _assumptions(settings: PlanSettings, segments: Sequence[_Segment]) -> list[s
     ]
     if settings.looks == 1 and levels[-1] >= settings.alpha:
         notes.append(
-            "this segment is taken to be the only one that is tested: an audit shares alpha among all; name their number or "
-            "their columns"
+            "this segment is taken to be the only one that is tested: an audit shares alpha among all; name their number "
+            "or their columns"
         )
     if settings.design_effect > 1.0:
         notes.append(
