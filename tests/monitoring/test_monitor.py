@@ -17,7 +17,7 @@ ROWS = 6_000
 
 
 def give(monitor, data, batches):
-    """Give the log in consecutive batches; each contains all rows that are not mature when it is given again."""
+    """Update a monitor with consecutive batches of the log; each contains all rows that are not mature when it is given again."""
     report = None
     for rows in batches:
         report = monitor.update(take(data, rows))
