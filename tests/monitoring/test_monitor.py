@@ -310,6 +310,17 @@ def test_drift_of_scores_and_segments_needs_no_outcomes():
     assert same.drift == ()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_levels_that_the_reference_happens_to_lack_are_no_drift(seed):
+    random = np.random.default_rng(seed)
+    rows = {
+        "p": random.uniform(0.1, 0.3, 4_000), "shop": random.integers(0, 2_000, 4_000).astype(str),
+        "day": np.datetime64("2026-01-05") + np.arange(4_000) // 40,
+    }  # fmt: skip
+    monitor = tu.Monitor(outcome="y", prediction="p", by=["shop"], time="day").start(take(rows, slice(0, 2_000)))
+    assert monitor.update_drift(take(rows, slice(2_000, 4_000))).drift == ()
+
+
 @pytest.mark.repeated(20, 400)
 def test_calibrated_monitors_raise_no_alarm(repetitions):
     alarms = 0

@@ -52,6 +52,7 @@ class DriftProcesses:
         low = np.where(reference > 0, betaincinv(np.maximum(reference, 1), rows - reference + 1, tail), 0.0)
         high = np.where(reference < rows, betaincinv(reference + 1, np.maximum(rows - reference, 1), 1 - tail), 1.0)
         starts = np.cumsum([0, *sizes])
+        high[starts[1:] - 1] = 1.0  # the reference says little about levels that it does not have: shown, not tested
         size = len(reference)
         return cls(starts, reference, rows, low, high, EProcesses.empty(size), np.zeros(size, np.int64), 0,
                    np.zeros(size, np.int64), 0)  # fmt: skip

@@ -258,7 +258,8 @@ class Monitor:
         """Compare the shares of segments and score bands with the reference, of rows that need no outcome.
 
         Rows count in the period in which they were scored, and otherwise as in `update`, apart from which they are counted.
-        The probability that this ever reports a drift that there is not is at most ``alpha``, too.
+        The probability that this ever reports a drift that there is not is at most ``alpha``, too, if rows are independent:
+        it does not allow for clusters, and a season is a drift. Levels that the reference does not have are not tested.
         """
         with self._open(data, labelled=False) as slices:
             state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
@@ -330,6 +331,8 @@ class Monitor:
         ):
             if count:
                 yield f"{count:,} {text}"
+        if state.segments.uncounted:
+            yield f"{state.segments.uncounted:,} rows are of combinations of levels beyond those that can be counted"
 
     def end_date(self, period: int) -> str:
         """Return the date at which a period ends."""
