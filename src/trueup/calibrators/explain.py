@@ -346,7 +346,7 @@ class _MatchingPursuit:
 
 def tested_together(forests: Sequence[Forest], features: int) -> list[tuple[int, ...]]:
     """Return sets of 1 or 2 of the first ``features`` features on one path to a leaf, by descending sum of |leaf value|."""
-    size: Counter[tuple[int, ...]] = Counter()
+    paths: Counter[frozenset[int]] = Counter()
     for forest in forests:
         feature, left, right = forest.feature.tolist(), forest.left.tolist(), forest.right.tolist()
         value = np.abs(forest.value).tolist()
@@ -354,10 +354,13 @@ def tested_together(forests: Sequence[Forest], features: int) -> list[tuple[int,
         while stack:
             node, path = stack.pop()
             if node < 0:
-                tested = sorted(path)
-                for names in (*((name,) for name in tested), *itertools.combinations(tested, 2)):
-                    size[names] += value[~node]
+                paths[path] += value[~node]
                 continue
-            longer = path if feature[node] >= features else path | {feature[node]}
+            longer = path if feature[node] >= features or feature[node] in path else path | {feature[node]}
             stack += [(left[node], longer), (right[node], longer)]
+    size: Counter[tuple[int, ...]] = Counter()
+    for path, total in paths.items():
+        tested = sorted(path)
+        for names in (*((name,) for name in tested), *itertools.combinations(tested, 2)):
+            size[names] += total
     return [names for names, _ in sorted(size.items(), key=lambda item: (-item[1], item[0]))]
