@@ -18,7 +18,7 @@ from common import check, save
 
 ALPHA = 0.05
 MATURITY = 90
-START = np.datetime64("2026-01-05")
+START = np.datetime64("1800-01-06")
 LEVELS = 5
 
 

@@ -207,7 +207,7 @@ def test_an_error_within_the_tolerance_raises_no_alarm():
     data = {
         "y": (rng.random(40_000) < 0.216).astype(float),
         "p": p,
-        "day": np.datetime64("2026-01-05") + np.arange(40_000) // 200,
+        "day": np.datetime64("2024-01-01") + np.arange(40_000) // 200,
     }
     settings = {"outcome": "y", "prediction": "p", "by": (), "time": "day", "score_bands": 0}
     assert tu.Monitor(**settings).update(data).state == "alarm"
@@ -219,7 +219,7 @@ def test_scores_of_a_population_are_moved_to_the_sample():
     p = 0.01 + 0.1 * rng.random(60_000)
     y = (rng.random(60_000) < p).astype(float)
     kept = (y == 1) | (rng.random(60_000) < 0.1)
-    data = {"y": y[kept], "p": p[kept], "day": np.datetime64("2026-01-05") + np.arange(kept.sum()) // 100}
+    data = {"y": y[kept], "p": p[kept], "day": np.datetime64("2024-01-01") + np.arange(kept.sum()) // 100}
     settings = {"outcome": "y", "prediction": "p", "by": (), "time": "day"}
     assert tu.Monitor(**settings).update(data).state == "alarm"
     assert tu.Monitor(**settings, sampling={"negative": 0.1}).update(data).state == "calibrated so far"
@@ -315,7 +315,7 @@ def test_levels_that_the_reference_happens_to_lack_are_no_drift(seed):
     random = np.random.default_rng(seed)
     rows = {
         "p": random.uniform(0.1, 0.3, 4_000), "shop": random.integers(0, 2_000, 4_000).astype(str),
-        "day": np.datetime64("2026-01-05") + np.arange(4_000) // 40,
+        "day": np.datetime64("2024-01-01") + np.arange(4_000) // 40,
     }  # fmt: skip
     monitor = tu.Monitor(outcome="y", prediction="p", by=["shop"], time="day").start(take(rows, slice(0, 2_000)))
     assert monitor.update_drift(take(rows, slice(2_000, 4_000))).drift == ()

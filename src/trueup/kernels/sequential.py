@@ -31,16 +31,16 @@ def row_factors(
     Alternative j moves the logit l of the score by A = shift + (slope - 1) (l - centre), limited to MAX_SHIFT: the factor
     is log(1 + y (e^A - 1)) - log(1 + q (e^A - 1)), whose exponential has mean 1 if the mean of y is q. Here q is the score
     p, raised by the factor ``tolerance`` (at most to 1) if A > 0, and lowered by it if A < 0, so that the mean is at most 1
-    for errors within the tolerance. Scores of exactly 0 and 1 have factors of 0; where the outcome contradicts one, it is
-    counted. The last columns are y, p, 1, and that count.
+    for errors within the tolerance. Scores of exactly 0, and of 1 without a tolerance, have factors of 0; where the outcome
+    contradicts one, it is counted. The last columns are y, p, 1, and that count.
     """
     alternatives = shifts.size
     growths = np.empty(alternatives)
     for j in range(alternatives):
         growths[j] = math.expm1(shifts[j])
     for i in range(y.size):
-        certain = p[i] <= 0.0 or p[i] >= 1.0
-        logit = 0.0 if certain else math.log(p[i]) - math.log1p(-p[i])
+        certain = p[i] <= 0.0 or (p[i] >= 1.0 and tolerance <= 1.0)
+        logit = 0.0 if certain else math.inf if p[i] >= 1.0 else math.log(p[i]) - math.log1p(-p[i])
         for j in range(alternatives):
             if certain:
                 out[i, j] = 0.0

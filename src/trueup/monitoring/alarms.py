@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trueup.monitoring.eprocess import SHIFTS, onset_prior, ratio_interval
+from trueup.monitoring.eprocess import SHIFTS, YEAR_WEEKS, onset_prior, ratio_interval
 from trueup.monitoring.periods import DAYS_PER_WEEK
 from trueup.monitoring.result import CERTAIN, OFFSET, REFIT, MonitorAlarm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from trueup.monitoring.eprocess import Budget
     from trueup.monitoring.periods import MonitorState
     from trueup.monitoring.segments import Key
 
@@ -30,7 +31,7 @@ class Dates(NamedTuple):
     scored: Callable[[int], str]
 
 
-def list_alarms(state: MonitorState, length: float, dates: Dates) -> tuple[MonitorAlarm, ...]:
+def list_alarms(state: MonitorState, length: float, budget: Budget, dates: Dates) -> tuple[MonitorAlarm, ...]:
     """Return all alarms, the strongest evidence first; ``dates`` formats periods.
 
     A distinct alarm was raised when the first one was that has its error.
@@ -38,7 +39,7 @@ def list_alarms(state: MonitorState, length: float, dates: Dates) -> tuple[Monit
     processes, shares = state.processes, state.segments.shares
     raised = np.flatnonzero(processes.alarm >= 0).tolist()
     order = sorted(raised, key=lambda at: (-(processes.largest[at] + math.log(shares[at])), at))
-    alarms = [_alarm(state, at, length, dates) for at in order]
+    alarms = [_alarm(state, at, length, budget, dates) for at in order]
     leaders = _leaders(state, order, alarms)
     names = [alarm.segment for alarm in alarms]
     earliest = [min(int(processes.alarm[at]) for at, own in zip(order, leaders, strict=True) if own == leader)
@@ -56,7 +57,7 @@ def list_alarms(state: MonitorState, length: float, dates: Dates) -> tuple[Monit
     )
 
 
-def _alarm(state: MonitorState, at: int, length: float, dates: Dates) -> MonitorAlarm:
+def _alarm(state: MonitorState, at: int, length: float, budget: Budget, dates: Dates) -> MonitorAlarm:
     processes, clock, share = state.processes, state.clock, state.segments.shares[at]
     period, shift, (outcomes, expected, rows) = processes.onset(at)
     assert clock.first is not None
@@ -64,7 +65,11 @@ def _alarm(state: MonitorState, at: int, length: float, dates: Dates) -> Monitor
     weeks = max(clock.weeks(onset, length) - float(processes.start[at]), 0.0)
     prior = float(onset_prior(weeks, weeks + length / DAYS_PER_WEEK))
     low, high = ratio_interval(outcomes, expected, rows, INTERVAL_LEVEL * prior)
-    p_value = math.exp(-min(max(float(processes.largest[at]) + math.log(share), 0.0), 700.0))
+    evidence = float(processes.largest[at]) + math.log(share)
+    if budget == "year":  # the mean evidence of a calibrated segment is the number of years so far
+        assert clock.closed is not None
+        evidence -= math.log((clock.weeks(clock.closed + 1, length) - float(processes.start[at])) / YEAR_WEEKS)
+    p_value = math.exp(-min(max(evidence, 0.0), 700.0))
     return MonitorAlarm(
         state.segments.labels[at], dates.end(int(processes.alarm[at])), dates.scored(onset),
         float(outcomes / expected) if expected else math.nan, low, high, float(outcomes), float(expected), float(rows),

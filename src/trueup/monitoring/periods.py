@@ -13,6 +13,7 @@ from trueup.kernels._jit import run
 from trueup.kernels.sequential import EXTRA_COLUMNS, add_clusters, add_rows, row_factors
 from trueup.monitoring.eprocess import alternatives
 from trueup.monitoring.history import SegmentHistory
+from trueup.monitoring.ledger import RowLedger
 from trueup.monitoring.result import RowCounts
 from trueup.monitoring.rows import drop_given_before, drop_known
 from trueup.monitoring.segments import MAX_CANDIDATES
@@ -47,6 +48,18 @@ class OpenPeriod:
     given: UInt64Array = field(default_factory=lambda: np.empty(0, np.uint64))
     rows: MonitoredRows | None = None
     count: int = 0
+    unscored: int = 0
+    unlabelled: int = 0
+
+    @property
+    def given_rows(self) -> int:
+        """The rows that the period has, with those that are left out."""
+        return self.count + self.unscored + self.unlabelled
+
+    def set_aside(self, unscored: int, unlabelled: int, *, grown: bool) -> None:
+        """Count rows that are left out; a log that has ``grown`` has those of the last time again."""
+        self.unscored = unscored + (0 if grown else self.unscored)
+        self.unlabelled = unlabelled + (0 if grown else self.unlabelled)
 
 
 @dataclass(eq=False)
@@ -99,6 +112,8 @@ class MonitorState:
     drift_open: tuple[int, IntArray, int] | None = None  # period, rows per level, rows
     drift_given: UInt64Array = field(default_factory=lambda: np.empty(0, np.uint64))
     rows: RowCounts = field(default_factory=RowCounts)
+    drift_rows: RowCounts = field(default_factory=RowCounts)
+    ledger: RowLedger = field(default_factory=RowLedger)
     notes: tuple[str, ...] = ()
     cached: tuple[Any, list[CellLocator]] | None = None  # locators, and the number of segments and levels that they know
 
@@ -182,10 +197,11 @@ class MonitorState:
             segments.uncounted += combination.add_candidates(found, MAX_CANDIDATES // max(len(segments.combinations), 1))
         self.processes.append(segments.promote(), now)
         clock.close(period.number)
+        self.ledger.close(period.number, period.given_rows, period.unlabelled)
         self.open = None
 
-    def add_drift(self, rows: MonitoredRows, number: int, *, ends: bool) -> None:
-        """Add rows to the period of the drift."""
+    def add_drift(self, rows: MonitoredRows, number: int, *, ends: bool) -> int:
+        """Add rows to the period of the drift, and return how many of them were not given before."""
         assert self.drift is not None
         if self.drift_open is None:
             self.drift_open = number, np.zeros(len(self.drift.reference), np.int64), 0
@@ -193,6 +209,7 @@ class MonitorState:
         rows, self.drift_given = new_rows(rows, self.drift_given, ends=ends)
         counts = self.drift.count(self.segments, rows.codes)
         self.drift_open = number, self.drift_open[1] + counts, self.drift_open[2] + len(rows)
+        return len(rows)
 
     def close_drift(self, length: float, alpha: float) -> None:
         """Add the open period of the drift to its evidence."""

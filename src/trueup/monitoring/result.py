@@ -14,6 +14,7 @@ from trueup.metrics.result import Result, html_table
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray
+    from trueup.monitoring.ledger import SetAside
 
 ALARM, CALIBRATED, WAITING = "alarm", "calibrated so far", "no outcomes yet"
 OFFSET, REFIT, CERTAIN = "offset", "refit", "check certain scores"
@@ -98,7 +99,7 @@ class MonitorAlarm(Result):
 
 @dataclass(frozen=True)
 class RowCounts(Result):
-    """What became of the rows that a monitor was given: all that were counted, and those of the last update that were not.
+    """What became of the rows that a monitor was given: of all its life, or of the last update those that did not count.
 
     Attributes
     ----------
@@ -112,6 +113,11 @@ class RowCounts(Result):
         Rows of periods that were closed already: counted before, or too late.
     unscored, unlabelled : int
         Rows without a score; mature rows without an outcome.
+    dropped : int
+        Mature rows without an outcome that were left out, over the life of the monitor.
+    missed : int
+        Rows, at least, that were missing when their period closed, over the life of the monitor: they waited, and were not
+        given again, or came too late.
     """
 
     counted: int = 0
@@ -120,6 +126,14 @@ class RowCounts(Result):
     closed: int = 0
     unscored: int = 0
     unlabelled: int = 0
+    dropped: int = 0
+    missed: int = 0
+
+    @classmethod
+    def of(cls, aside: SetAside) -> RowCounts:
+        """Return the counts of rows of one batch that are not counted."""
+        waiting, closed, unscored, unlabelled = (sum(counts.values()) for counts in aside)
+        return cls(waiting=waiting, closed=closed, unscored=unscored, unlabelled=unlabelled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,9 +198,14 @@ class MonitorReport(Result):
                 "Silence says only that no error above the detectable size, observed/expected "
                 f"{self.detectable:.3g} over all rows, has shown yet."
             )
+        left_out = self.rows.dropped + self.rows.missed
+        provided = "" if not left_out else (
+            f", provided that whether a row is left out does not depend on its outcome ({left_out:,} were, "
+            f"{left_out / (left_out + self.rows.counted):.1%})"
+        )  # fmt: skip
         return (
             f"If the scores are right given everything that matured earlier, the chance that this monitor {over}, over all "
-            f"{self.segments:,} segments and all looks, is at most {100 * self.alpha:.3g}%. {silence}"
+            f"{self.segments:,} segments and all looks, is at most {100 * self.alpha:.3g}%{provided}. {silence}"
         )
 
     @property

@@ -15,7 +15,6 @@ from trueup.data.frame import choose_features, read_features
 from trueup.data.table import Schema, Table
 from trueup.data.values import as_numbers, check_outcome, check_scores, describe_rows
 from trueup.errors import ArgumentError, ColumnError, DataError
-from trueup.monitoring.result import RowCounts
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from trueup.monitoring.segments import MonitoredSegments
 
 UNLABELLED = ("error", "drop", "zero")
+OUTCOME_BIT = np.uint64(1)  # of the hash of a row
 MAX_OVERLAP = 0.5  # of the rows of an open period without ids, in a batch that does not have all of them
 
 
@@ -91,22 +91,32 @@ def drop_known(rows: MonitoredRows, known: UInt64Array) -> tuple[MonitoredRows, 
 def drop_given_before(rows: MonitoredRows, given: UInt64Array) -> tuple[MonitoredRows, UInt64Array]:
     """Return the rows that are not among those with the hashes ``given``, and the hashes of all by now.
 
-    A log that grows has all rows that it had before. Batches that follow each other have none of them. Anything between
-    the two is ambiguous without ids.
+    A log that grows has all rows that it had before, perhaps with another outcome; what was counted stays as it is. Batches
+    that follow each other have none of them. Anything between the two is ambiguous without ids. The last bit of a hash is
+    that of the outcome, so that rows of equal content whose outcome changed are told apart from new ones.
     """
     more = [] if rows.cluster is None else [rows.cluster.astype(np.float64)]
-    hashes = hash_numbers([rows.y, rows.p, rows.day, *rows.codes, *more])
-    before, before_counts = np.unique(given, return_counts=True)
-    place = np.minimum(np.searchsorted(before, hashes), max(len(before) - 1, 0))
-    seen = before[place] == hashes if len(before) else np.zeros(len(hashes), bool)
-    counts = np.bincount(place[seen], minlength=len(before))
-    again = int(np.minimum(counts, before_counts).sum())
+    content = hash_numbers([rows.p, rows.day, *rows.codes, *more]) & ~OUTCOME_BIT
+    hashes = content | (rows.y > 0.5).astype(np.uint64)
+    again = int(_shared(content, given & ~OUTCOME_BIT).sum())
     kept = np.ones(len(hashes), bool)
     if len(given) and again == len(given):
-        order = np.flatnonzero(seen)[np.argsort(place[seen], kind="stable")]
-        starts = np.cumsum(counts) - counts
-        rank = np.arange(len(order)) - starts[place[order]]
-        kept[order[rank < before_counts[place[order]]]] = False
+        distinct, place, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        order = np.lexsort((rows.y, hashes))
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order)) - (np.cumsum(counts) - counts)[place[order]]
+        kept = rank >= _counts_of(distinct, given)[place]
+        before, before_counts = np.unique(given, return_counts=True)
+        revised = before[_counts_of(before, hashes) < before_counts] & ~OUTCOME_BIT
+        if len(revised):
+            changed = np.isin(content, revised)
+            if int(changed.sum()) > int(np.isin(given & ~OUTCOME_BIT, revised).sum()):
+                raise DataError(
+                    "outcomes of rows that were counted have changed, and rows of equal content are new",
+                    hint="name the column that identifies a row, as {id}",
+                    settings={"id": ...},
+                )
+            kept &= ~changed
     elif again > MAX_OVERLAP * len(given):
         raise DataError(
             f"{again:,} of the {len(given):,} rows that were given for this period are given again, but not all of them",
@@ -114,6 +124,18 @@ def drop_given_before(rows: MonitoredRows, given: UInt64Array) -> tuple[Monitore
             settings={"id": ...},
         )
     return rows.take(kept), np.sort(np.concatenate([given, hashes[kept]]))
+
+
+def _counts_of(values: UInt64Array, among: UInt64Array) -> IntArray:
+    """Return how often each of the values occurs."""
+    ordered = np.sort(among)
+    return np.searchsorted(ordered, values, side="right") - np.searchsorted(ordered, values, side="left")
+
+
+def _shared(one: UInt64Array, two: UInt64Array) -> IntArray:
+    """Return how many rows two lists of hashes share, by distinct hash."""
+    distinct, counts = np.unique(two, return_counts=True)
+    return np.minimum(counts, _counts_of(distinct, one))
 
 
 @dataclass(frozen=True)
@@ -187,22 +209,20 @@ class RowReader:
         return days
 
     def read(
-        self, source: ColumnSource, days: FloatArray | None, schema: Schema, segments: MonitoredSegments, now: float,
-        inside: BoolArray | None = None, *, labelled: bool = True,
-    ) -> tuple[MonitoredRows, RowCounts]:  # fmt: skip
-        """Return the rows ``inside`` that count, and how many do not: immature ones, those without score or outcome."""
+        self, source: ColumnSource, days: FloatArray | None, schema: Schema, segments: MonitoredSegments,
+        considered: BoolArray, *, labelled: bool = True,
+    ) -> tuple[MonitoredRows, AnyArray, AnyArray]:  # fmt: skip
+        """Return those of the ``considered`` rows that count, and the places of those without a score or an outcome."""
         roles = self.roles(source, labelled=labelled)
         scores = self._scores(source, roles["prediction"])
-        considered = np.ones(source.rows, bool) if inside is None else inside
         entry = np.zeros(source.rows) if days is None else days + (self.maturity if labelled else 0.0)
-        is_mature = considered & ((entry <= now) if days is not None else True)
         scored = ~np.isnan(scores)
         y = np.zeros(source.rows)
         unlabelled = np.zeros(source.rows, bool)
         if labelled:
             raw = source.fetch(roles["outcome"])
             y = check_outcome(raw, str(self.outcome), "binary") if not raw.missing().all() else np.full(source.rows, np.nan)
-            unlabelled = np.isnan(y) & is_mature & scored
+            unlabelled = np.isnan(y) & considered & scored
             if unlabelled.any() and self.unlabelled == "error":
                 raise DataError(
                     f"the outcome {self.outcome!r} of a mature row is missing {describe_rows(unlabelled)}",
@@ -212,16 +232,12 @@ class RowReader:
                 )
             if self.unlabelled == "zero":
                 y, unlabelled = np.where(np.isnan(y), 0.0, y), np.zeros(source.rows, bool)
-        take = np.flatnonzero(is_mature & scored & ~unlabelled)
+        take = np.flatnonzero(considered & scored & ~unlabelled)
         keys = [source.find(one.name, "by") for one in schema.features]
         codes = segments.encode(source, keys, scores[take], take)
         cluster, ids = (_identifiers(source, roles[role], take) for role in ("cluster", "id"))
-        counts = RowCounts(
-            waiting=int((considered & ~is_mature).sum()), unscored=int((is_mature & ~scored).sum()),
-            unlabelled=int(unlabelled.sum()),
-        )  # fmt: skip
         rows = MonitoredRows(y[take], scores[take], entry[take], codes, cluster, ids, self.time is not None)
-        return rows, counts
+        return rows, np.flatnonzero(considered & ~scored), np.flatnonzero(unlabelled)
 
 
 def _identifiers(source: ColumnSource, key: Any, take: AnyArray) -> UInt64Array | None:

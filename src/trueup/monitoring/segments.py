@@ -262,6 +262,10 @@ class MonitoredSegments:
                 added += 1
         return added
 
+    def unformed(self) -> int:
+        """Return the number of cells that have enough rows, and are no segments."""
+        return sum(rows >= self.min_rows for one in self.combinations for rows in one.candidates.values())
+
     def places(self) -> dict[int, tuple[tuple[int, ...], Key]]:
         """Return the columns and the level codes of every segment, except of those that pool levels."""
         return {at: (one.columns, key) for one in self.combinations for key, at in one.cells.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import sys
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -22,6 +23,7 @@ from trueup.kernels.sequential import EXTRA_COLUMNS
 from trueup.monitoring.drift import DriftProcesses
 from trueup.monitoring.eprocess import EProcesses, alternatives
 from trueup.monitoring.history import SegmentHistory
+from trueup.monitoring.ledger import RowLedger
 from trueup.monitoring.monitor import Monitor
 from trueup.monitoring.periods import Clock, MonitorState, OpenPeriod
 from trueup.monitoring.result import RowCounts
@@ -38,14 +40,17 @@ SETTINGS = (
     "outcome", "prediction", "by", "time", "maturity", "period", "id", "cluster", "alpha", "budget", "depth", "bins",
     "categorical", "score_bands", "min_rows", "max_segments", "unlabelled",
 )  # fmt: skip
+LEDGER = ("waiting", "given", "missing")
 MAX_VALUES = 1 << 28  # of an array
+MAX_PERIOD = 10**12  # the number of a period
 DTYPES = ("<f8", "<i8", "<i4", "<u8")
 
 
 def save(monitor: Monitor, path: str | os.PathLike[str]) -> None:
     """Write a monitor to a file, atomically.
 
-    If the file has changed since this monitor was loaded or saved, another process has updated it, and nothing is written.
+    If the file is not the one that this monitor read or wrote last under that path, another monitor is in it, or another
+    process has updated it, and nothing is written.
     """
     with locked(Path(path)):
         write(monitor, path)
@@ -53,29 +58,35 @@ def save(monitor: Monitor, path: str | os.PathLike[str]) -> None:
 
 def write(monitor: Monitor, path: str | os.PathLike[str]) -> None:
     """Write a monitor as `save` does; the caller holds the lock of the file."""
-    target = Path(path)
+    target, place = Path(path), os.path.realpath(path)
     if target.exists():
-        found = load(target).revision
-        if found != monitor.revision:
+        known, found = monitor.contents.get(place), load(target).contents[place]
+        if known is None:
             raise FileError(
-                f"{storage.describe_source(path)} was changed by another process: it has revision {found}, this "
-                f"monitor {monitor.revision}",
+                f"{storage.describe_source(path)} has another monitor", hint="name another file, or delete this one"
+            )
+        if found != known:
+            raise FileError(
+                f"{storage.describe_source(path)} was changed by another process since it was read",
                 hint="load it again, and give it the rows again",
             )
-    storage.write(target, _pack(monitor, monitor.revision + 1), kind=KIND)
-    monitor.revision += 1
+    content = secrets.token_hex(16)
+    storage.write(target, _pack(monitor, monitor.revision + 1, content), kind=KIND)
+    monitor.revision, monitor.contents[place] = monitor.revision + 1, content
 
 
 def load(path: str | os.PathLike[str]) -> Monitor:
     """Read a monitor from a file; raise FileError if it is damaged, not a monitor, or of a later version."""
     blobs, name = storage.read(path, kind=KIND), storage.describe_source(path)
     try:
-        return _unpack(blobs)
+        monitor, content = _unpack(blobs)
     except FileContentError as error:
         raise FileError(f"{name}: {error}", hint="it was written by another program or version") from None
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, AttributeError, IndexError) as error:
         hint = "name a file written by Monitor.save or trueup watch"
         raise FileError(f"{name} is not a monitor of trueup ({type(error).__name__})", hint=hint) from None
+    monitor.contents[os.path.realpath(path)] = content
+    return monitor
 
 
 @contextlib.contextmanager
@@ -143,11 +154,13 @@ def _reader(manifest: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Callable
     return read
 
 
-def _pack(monitor: Monitor, revision: int) -> dict[str, bytes]:
+def _pack(monitor: Monitor, revision: int, content: str) -> dict[str, bytes]:
     settings = {name: _plain(name, getattr(monitor, name)) for name in SETTINGS}
     settings["tolerance"], settings["sampling"] = monitor.tolerance, monitor.sampling
     settings["positive"] = monitor.positive
-    manifest: dict[str, Any] = {"format": FORMAT, "revision": revision, "settings": settings, "state": None}
+    manifest: dict[str, Any] = {
+        "format": FORMAT, "revision": revision, "content": content, "settings": settings, "state": None,
+    }  # fmt: skip
     arrays = _Arrays()
     if monitor.is_started:
         manifest["state"] = _pack_state(monitor.state, arrays)
@@ -200,7 +213,8 @@ def _pack_state(state: MonitorState, arrays: _Arrays) -> dict[str, Any]:
     arrays.add("shares", np.array(segments.shares))
     entry: dict[str, Any] = {
         "centre": state.centre, "clock": _pack_clock(state.clock), "drift_clock": _pack_clock(state.drift_clock),
-        "rows": asdict(state.rows), "notes": list(state.notes), "prediction": list(state.schema.prediction),
+        "rows": asdict(state.rows), "drift_rows": asdict(state.drift_rows), "ledger": _pack_ledger(state.ledger, arrays),
+        "notes": list(state.notes), "prediction": list(state.schema.prediction),
         "tracked": sorted(history.tracked), "labels": segments.labels, "dropped": segments.dropped,
         "uncounted": segments.uncounted,
         "columns": [
@@ -229,10 +243,35 @@ def _pack_clock(clock: Clock) -> dict[str, Any]:
     return entry
 
 
+def _pack_ledger(ledger: RowLedger, arrays: _Arrays) -> dict[str, Any]:
+    for name in LEDGER:
+        arrays.add(f"ledger.{name}", np.array(sorted(getattr(ledger, name).items()), np.int64).reshape(-1, 2))
+    return {"unlabelled": ledger.unlabelled}
+
+
+def _unpack_ledger(entry: Any, read: Callable[..., AnyArray]) -> RowLedger:
+    ledger = RowLedger(unlabelled=entry["unlabelled"])
+    require(is_integer(ledger.unlabelled) and ledger.unlabelled >= 0, "its counts are invalid")
+    for name in LEDGER:
+        pairs = read(f"ledger.{name}", "i", -1, 2)
+        require(bool((np.abs(pairs[:, 0]) < MAX_PERIOD).all() and (pairs[:, 1] >= 0).all()), "its counts are invalid")
+        setattr(ledger, name, dict(pairs.tolist()))
+    return ledger
+
+
+def _unpack_counts(counts: Any) -> RowCounts:
+    require(
+        all(is_integer(counts[one.name]) and counts[one.name] >= 0 for one in fields(RowCounts)), "its counts are invalid"
+    )
+    return RowCounts(**counts)
+
+
 def _unpack_clock(entry: Any) -> Clock:
     now, first, closed, count = (entry[name] for name in ("now", "first", "closed", "count"))
     require(now is None or (isinstance(now, (int, float)) and abs(now) < 1e9), "its clock is invalid")
-    require(all(one is None or (is_integer(one) and abs(one) < 1e12) for one in (first, closed)), "its clock is invalid")
+    require(
+        all(one is None or (is_integer(one) and abs(one) < MAX_PERIOD) for one in (first, closed)), "its clock is invalid"
+    )
     require(is_integer(count) and count >= 0 and (closed is None) <= (count == 0), "its clock is invalid")
     require(closed is None or (first is not None and first <= closed), "its clock is invalid")
     return Clock(-np.inf if now is None else float(now), first, closed, count)
@@ -251,7 +290,8 @@ def _pack_open(period: OpenPeriod, arrays: _Arrays) -> dict[str, Any]:
         arrays.add("held.values", np.column_stack([rows.y, rows.p, rows.day]))
         arrays.add("held.codes", np.array(rows.codes, np.int32).reshape(len(rows.codes), len(rows)))
         arrays.add("held.cluster", rows.cluster)
-    return {"number": period.number, "count": period.count, "held": rows is not None}
+    return {"number": period.number, "count": period.count, "unscored": period.unscored, "unlabelled": period.unlabelled,
+            "held": rows is not None}  # fmt: skip
 
 
 def _pack_drift(state: MonitorState, arrays: _Arrays) -> dict[str, Any]:
@@ -269,12 +309,12 @@ def _pack_drift(state: MonitorState, arrays: _Arrays) -> dict[str, Any]:
     return entry
 
 
-def _unpack(blobs: dict[str, bytes]) -> Monitor:
+def _unpack(blobs: dict[str, bytes]) -> tuple[Monitor, str]:
     manifest = json.loads(blobs.pop(MANIFEST).decode("utf-8", "surrogatepass"), parse_constant=_reject_constant)
-    version, revision = manifest["format"], manifest["revision"]
+    version, revision, content = manifest["format"], manifest["revision"], manifest["content"]
     require(is_integer(version) and version >= 1, f"the format {version!r} is unknown")
     require(version <= FORMAT, f"it has format {version} of a later version of trueup; this version reads up to {FORMAT}")
-    require(is_integer(revision) and revision >= 0, "its revision is invalid")
+    require(is_integer(revision) and revision >= 0 and isinstance(content, str), "its revision is invalid")
     given = manifest["settings"]
     settings = {name: _restored(given[name]) for name in SETTINGS}
     settings["by"] = (
@@ -300,7 +340,7 @@ def _unpack(blobs: dict[str, bytes]) -> Monitor:
         require(not blobs, "it has arrays without a state")
     else:
         monitor.restore(_unpack_state(manifest["state"], _reader(manifest, blobs), monitor))
-    return monitor
+    return monitor, content
 
 
 def _reject_constant(text: str) -> float:
@@ -319,13 +359,10 @@ def _unpack_state(entry: Any, read: Callable[..., AnyArray], monitor: Monitor) -
     centre = entry["centre"]
     require(isinstance(centre, float) and abs(centre) < 100, "its centre is invalid")
     state = MonitorState(segments, processes, centre, schema, _unpack_clock(entry["clock"]))
-    require(state.clock.first is not None or not (processes.alarm >= 0).any(), "its clock is invalid")
+    _check_periods(processes, state.clock)
     state.drift_clock = _unpack_clock(entry["drift_clock"])
-    counts = entry["rows"]
-    require(
-        all(is_integer(counts[one.name]) and counts[one.name] >= 0 for one in fields(RowCounts)), "its counts are invalid"
-    )
-    state.rows = RowCounts(**counts)
+    state.rows, state.drift_rows = _unpack_counts(entry["rows"]), _unpack_counts(entry["drift_rows"])
+    state.ledger = _unpack_ledger(entry["ledger"], read)
     require(all(isinstance(text, str) for text in entry["notes"]), "its notes are invalid")
     state.notes = tuple(entry["notes"])
     state.history = _unpack_history(entry, read, len(segments))
@@ -334,6 +371,13 @@ def _unpack_state(entry: Any, read: Callable[..., AnyArray], monitor: Monitor) -
     if entry["drift"] is not None:
         _unpack_drift(entry["drift"], read, state)
     return state
+
+
+def _check_periods(processes: EProcesses, clock: Clock) -> None:
+    """Raise unless alarms and onsets lie in closed periods; -1 stands for none."""
+    low, high = (0, -1) if clock.first is None or clock.closed is None else (clock.first, clock.closed)
+    for own in (processes.alarm, processes.since):
+        require(bool(((own == -1) | ((own >= low) & (own <= high))).all()), "its alarms do not fit its clock")
 
 
 def _unpack_processes(prefix: str, count: int, read: Callable[..., AnyArray]) -> EProcesses:
@@ -426,8 +470,8 @@ def _unpack_history(entry: Any, read: Callable[..., AnyArray], segments: int) ->
 def _unpack_open(
     entry: Any, read: Callable[..., AnyArray], segments: MonitoredSegments, width: int, *, timed: bool
 ) -> OpenPeriod:
-    number, count = entry["number"], entry["count"]
-    require(is_integer(number) and is_integer(count) and count >= 0, "its open period is invalid")
+    number, *sizes = (entry[name] for name in ("number", "count", "unscored", "unlabelled"))
+    require(is_integer(number) and all(is_integer(one) and one >= 0 for one in sizes), "its open period is invalid")
     candidates = [
         _read_cells(f"open.cells.{at}", f"open.rows.{at}", one.columns, segments.columns, read)
         for at, one in enumerate(segments.combinations)
@@ -445,7 +489,7 @@ def _unpack_open(
         cluster = read("held.cluster", "u", len(values))
         y, p, day = (np.ascontiguousarray(own) for own in values.T)
         rows = MonitoredRows(y, p, day, [own.astype(np.int32) for own in codes], cluster, None, timed)
-    return OpenPeriod(number, sums, candidates, given, rows, count)
+    return OpenPeriod(number, sums, candidates, given, rows, *sizes)
 
 
 def _unpack_drift(entry: Any, read: Callable[..., AnyArray], state: MonitorState) -> None:
@@ -464,6 +508,7 @@ def _unpack_drift(entry: Any, read: Callable[..., AnyArray], state: MonitorState
         starts.astype(np.int64), whole["reference"], rows, share["low"], share["high"], processes, whole["counts"], total,
         whole["last_counts"], last,
     )  # fmt: skip
+    _check_periods(processes, state.drift_clock)
     state.drift_given = np.sort(read("drift.given", "u", -1)).astype(np.uint64)
     if entry["open"] is not None:
         number, some = entry["open"]

@@ -1,0 +1,71 @@
+"""What became of the rows of a monitor over its life: those without an outcome, and those missing when a period closed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trueup._types import IntArray
+
+Counts = dict[int, int]  # rows by the number of their period
+
+
+class SetAside(NamedTuple):
+    """Rows of a batch that are not counted now, by period."""
+
+    waiting: Counts
+    closed: Counts
+    unscored: Counts
+    unlabelled: Counts
+
+
+def count_periods(numbers: IntArray) -> Counts:
+    """Return the number of rows of every period."""
+    distinct, counts = np.unique(numbers, return_counts=True)
+    return dict(zip(distinct.tolist(), counts.tolist(), strict=True))
+
+
+@dataclass(eq=False)
+class RowLedger:
+    """Rows by the period in which they enter.
+
+    ``waiting`` has the rows, at least, of a period of which some waited, until it closes; ``given`` the rows that it had when
+    it closed; ``missing`` the rows, at least, that it did not have then: they waited, and were not given again, or came
+    later.
+    """
+
+    waiting: Counts = field(default_factory=dict)
+    given: Counts = field(default_factory=dict)
+    missing: Counts = field(default_factory=dict)
+    unlabelled: int = 0  # rows of closed periods that were left out since they had no outcome
+
+    @property
+    def missed(self) -> int:
+        """The rows, at least, that were missing when their period closed."""
+        return sum(self.missing.values())
+
+    def wait(self, counts: Mapping[int, int]) -> None:
+        """Record the rows so far of periods of which some are not mature yet."""
+        for number, rows in counts.items():
+            self.waiting[number] = max(self.waiting.get(number, 0), rows)
+
+    def come_late(self, counts: Mapping[int, int]) -> None:
+        """Record rows of closed periods: those beyond the rows that such a period had are late."""
+        for number, rows in counts.items():
+            self._miss(number, rows - self.given.get(number, 0))
+
+    def close(self, number: int, rows: int, unlabelled: int) -> None:
+        """Record that a period closed, and that those before it did."""
+        self.given[number] = rows
+        self.unlabelled += unlabelled
+        for waited in [one for one in self.waiting if one <= number]:
+            self._miss(waited, self.waiting.pop(waited) - self.given.get(waited, 0))
+
+    def _miss(self, number: int, rows: int) -> None:
+        if rows > 0:
+            self.missing[number] = max(self.missing.get(number, 0), rows)
