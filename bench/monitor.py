@@ -1,6 +1,6 @@
 """Measure monitors: false alarms over many looks, delayed outcomes, rows to detection, speed and the size of the state.
 
-python bench/monitor.py [--runs 20] [--looks 250] [--rows 1000000]
+python bench/monitor.py [--runs 20] [--looks 250] [--rows-per-look 200] [--rows 1000000]
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def calibrated(seed: int, looks: int, rows: int, prevalence: float) -> tuple[boo
     return bool(report.alarms), report.segments
 
 
-def false_alarms(runs: int, looks: int) -> list[dict[str, Any]]:
+def false_alarms(runs: int, looks: int, rows: int) -> list[dict[str, Any]]:
     """Count calibrated streams that ever raise an alarm."""
     found = []
     for prevalence in (0.5, 0.05, 0.005):
-        answers = [calibrated(seed, looks, 200, prevalence) for seed in range(runs)]
+        answers = [calibrated(seed, looks, rows, prevalence) for seed in range(runs)]
         alarms, segments = sum(alarm for alarm, _ in answers), answers[0][1]
-        found.append({"prevalence": prevalence, "runs": runs, "looks": looks, "segments": segments, "alarms": alarms,
+        found.append({"prevalence": prevalence, "runs": runs, "looks": looks, "rows": rows, "segments": segments, "alarms": alarms,
                       "share": alarms / runs})  # fmt: skip
         print(f"calibrated, prevalence {prevalence:g}: {alarms} of {runs} ever alarm ({segments} segments)", flush=True)
     return found
@@ -166,7 +166,8 @@ def speed(rows: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--looks", type=int, default=250)
+    parser.add_argument("--looks", type=int, default=10_000)
+    parser.add_argument("--rows-per-look", type=int, default=40)
     parser.add_argument("--rows", type=int, default=1_000_000)
     arguments = parser.parse_args()
     runs = arguments.runs
@@ -176,7 +177,7 @@ def main() -> None:
         for name, by_arrival in (("maturity", False), ("arrival", True))
     }
     print(f"outcome-dependent delays: {found['delays']}", flush=True)
-    found["calibrated"] = false_alarms(runs, arguments.looks)
+    found["calibrated"] = false_alarms(runs, arguments.looks, arguments.rows_per_look)
     limit = ALPHA + 2 * np.sqrt(ALPHA * (1 - ALPHA) / runs)
     measured = {
         **{f"calibrated, prevalence {cell['prevalence']:g}: share that ever alarms": (cell["share"], limit)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from trueup.errors import ArgumentError, ColumnError, DataError, FileError
 from trueup.monitoring.state import locked
 
 ROWS = 6_000
+GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 def give(monitor, data, batches):
@@ -347,3 +350,16 @@ def test_calibrated_monitors_raise_no_alarm(repetitions):
 def test_errors(settings, error, message):
     with pytest.raises(error, match=message):
         tu.Monitor(**{**SETTINGS, **settings}).update(log(27, 1_000))
+
+
+def test_a_file_of_the_first_format_is_read():
+    monitor = tu.Monitor.load(GOLDEN / "monitor-1.watch")
+    expected = json.loads((GOLDEN / "monitor-1.json").read_text())
+    assert rounded(monitor.report().to_dict()) == rounded(expected["report"])
+    report = monitor.update(log(32, 2_000, factor=1.8, since=60), now="2024-09-01")
+    assert rounded(report.to_dict()) == rounded(expected["continued"])
+
+
+def rounded(content):
+    """Return plain data with nine digits of every number."""
+    return json.loads(json.dumps(content), parse_float=lambda text: float(f"{float(text):.9g}"))

@@ -34,7 +34,7 @@ def count_periods(numbers: IntArray) -> Counts:
 class RowLedger:
     """Rows by the period in which they enter.
 
-    ``waiting`` has the rows, at least, of a period of which some waited, until it closes; ``given`` the rows that it had when
+    ``waiting`` has the rows, at least, of a period of which some waited, until it closes; ``given`` those that it had when
     it closed; ``missing`` the rows, at least, that it did not have then: they waited, and were not given again, or came
     later.
     """
