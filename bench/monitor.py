@@ -20,6 +20,7 @@ ALPHA = 0.05
 MATURITY = 90
 START = np.datetime64("1800-01-06")
 LEVELS = 5
+REFERENCE_ROWS = 10_000
 
 
 def columns(rng: np.random.Generator, rows: int, count: int) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def calibrated(seed: int, looks: int, rows: int, prevalence: float) -> tuple[boo
     data = {**columns(rng, n, 3), "p": p, "y": y, "day": START + 7 * np.repeat(np.arange(looks), rows)}
     data |= {"x": rng.normal(size=n), "z": rng.normal(size=n)}
     by = ["c0", "c1", "c2", "x", "z"]
-    first = {name: column[: 50 * rows] for name, column in data.items()}
+    first = {name: column[:REFERENCE_ROWS] for name, column in data.items()}
     monitor = tu.Monitor(outcome="y", prediction="p", by=by, time="day", bins=4)
     report = monitor.start(first).update(data, threads=1)
     return bool(report.alarms), report.segments
@@ -54,8 +55,8 @@ def false_alarms(runs: int, looks: int, rows: int) -> list[dict[str, Any]]:
     for prevalence in (0.5, 0.05, 0.005):
         answers = [calibrated(seed, looks, rows, prevalence) for seed in range(runs)]
         alarms, segments = sum(alarm for alarm, _ in answers), answers[0][1]
-        found.append({"prevalence": prevalence, "runs": runs, "looks": looks, "rows": rows, "segments": segments, "alarms": alarms,
-                      "share": alarms / runs})  # fmt: skip
+        found.append({"prevalence": prevalence, "runs": runs, "looks": looks, "rows": rows, "segments": segments,
+                      "alarms": alarms, "share": alarms / runs})  # fmt: skip
         print(f"calibrated, prevalence {prevalence:g}: {alarms} of {runs} ever alarm ({segments} segments)", flush=True)
     return found
 
