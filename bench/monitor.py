@@ -44,7 +44,7 @@ def calibrated(seed: int, looks: int, rows: int, prevalence: float) -> tuple[boo
     data |= {"x": rng.normal(size=n), "z": rng.normal(size=n)}
     by = ["c0", "c1", "c2", "x", "z"]
     first = {name: column[:REFERENCE_ROWS] for name, column in data.items()}
-    monitor = tu.Monitor(outcome="y", prediction="p", by=by, time="day", bins=4)
+    monitor = tu.Monitor(outcome="y", prediction="p", by=by, time="day", bins=5)
     report = monitor.start(first).update(data, threads=1)
     return bool(report.alarms), report.segments
 
