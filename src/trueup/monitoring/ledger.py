@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trueup._types import IntArray
-
 Counts = dict[int, int]  # rows by the number of their period
-
-
-class SetAside(NamedTuple):
-    """Rows of a batch that are not counted now, by period."""
-
-    waiting: Counts
-    closed: Counts
-    unscored: Counts
-    unlabelled: Counts
-
-
-def count_periods(numbers: IntArray) -> Counts:
-    """Return the number of rows of every period."""
-    distinct, counts = np.unique(numbers, return_counts=True)
-    return dict(zip(distinct.tolist(), counts.tolist(), strict=True))
 
 
 @dataclass(eq=False)
@@ -54,10 +35,11 @@ class RowLedger:
         for number, rows in counts.items():
             self.waiting[number] = max(self.waiting.get(number, 0), rows)
 
-    def come_late(self, counts: Mapping[int, int]) -> None:
-        """Record rows of closed periods: those beyond the rows that such a period had are late."""
+    def come_late(self, counts: Mapping[int, int], first: int | None) -> None:
+        """Record rows of closed periods from the ``first`` on: those beyond the rows that such a period had are late."""
         for number, rows in counts.items():
-            self._miss(number, rows - self.given.get(number, 0))
+            if first is not None and number >= first:
+                self._miss(number, rows - self.given.get(number, 0))
 
     def close(self, number: int, rows: int, unlabelled: int) -> None:
         """Record that a period closed, and that those before it did."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import re
+import time
 from dataclasses import fields, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from trueup.kernels.threads import Workers
 from trueup.monitoring.alarms import INTERVAL_LEVEL, Dates, advise, list_alarms
 from trueup.monitoring.drift import DriftProcesses
 from trueup.monitoring.eprocess import Budget, EProcesses, ratio_interval
-from trueup.monitoring.ledger import SetAside, count_periods
-from trueup.monitoring.periods import Clock, MonitorState, period_numbers, period_start
+from trueup.monitoring.periods import Clock, MonitorState, Tolerated, period_numbers, period_start
 from trueup.monitoring.result import ALARM, CALIBRATED, WAITING, MonitorReport, RowCounts, detectable_ratio
 from trueup.monitoring.rows import UNLABELLED, MonitoredRows, RowReader, as_day, parse_sampling
 from trueup.monitoring.segments import MonitoredSegments
@@ -33,13 +32,16 @@ if TYPE_CHECKING:
 
     from trueup._types import IntArray
     from trueup.data.columns import ColumnSource
+    from trueup.monitoring.ledger import Counts
 
 SECONDS_PER_DAY = 86_400.0
 ZONES_DAYS = 1.0  # between the clocks of two places
+MIN_PERIOD_DAYS = 1 / 24
+MAX_FIRST_GAP_DAYS = 366.0  # between the first two periods with rows
 UNITS = {"day": 1.0, "d": 1.0, "week": 7.0, "w": 7.0, "hour": 1 / 24, "h": 1 / 24}
 
 
-def parse_days(name: str, given: Any, *, positive: bool = False) -> float:
+def parse_days(name: str, given: Any, *, least: float = 0.0) -> float:
     """Return a duration in days: a number of days, or a text such as "90 days", "12 weeks" or "90d"."""
     hint = 'write 90, "90 days" or "12 weeks"'
     if isinstance(given, str):
@@ -48,8 +50,15 @@ def parse_days(name: str, given: Any, *, positive: bool = False) -> float:
         if match is None or unit is None:
             raise ArgumentError(f"{name} must be a duration; got {given!r}", hint, parameter=name)
         given = float(match[1]) * unit
-    check_number(name, given, 0, 36_500, above=positive, hint=hint)
+    check_number(name, given, least, 36_500, hint=hint)
     return float(given)
+
+
+class SetAside(NamedTuple):
+    """Rows of a batch that are not read, by period: those that are not mature yet, and those of closed periods."""
+
+    waiting: Counts
+    closed: Counts
 
 
 class Monitor:
@@ -75,8 +84,9 @@ class Monitor:
         Evidence is added by periods of this length, and alarms are raised when a period has ended: "7 days". How rows are
         divided into batches, and their order, changes nothing.
     id : column name, optional
-        Identifies a row, so that one that is given twice counts once. Without it, a batch that has all rows of an open
-        period that were given before is taken to be a log that has grown, and each of them counts once.
+        Identifies a row within its period, so that one that is given twice counts once, as it was first given. Without it,
+        rows that are all later than those given before are new, a batch with the rows given before of a period that has not
+        ended replaces them, and anything else is an error.
     cluster : column name, optional
         Identifies rows that belong together and may be correlated: those of a cluster within a period count as one
         observation, their mean likelihood ratio. A cluster that returns in a later period is taken to be calibrated given
@@ -144,7 +154,7 @@ class Monitor:
         check_integer("max_segments", max_segments, 1, 1_000_000)
         self.outcome, self.prediction, self.by, self.time = outcome, prediction, by, time
         self.maturity = parse_days("maturity", maturity)
-        self.period = parse_days("period", period, positive=True)
+        self.period = parse_days("period", period, least=MIN_PERIOD_DAYS)
         self.id, self.cluster, self.alpha, self.budget = id, cluster, float(alpha), budget
         self.tolerance = parse_tolerance(tolerance)
         self.sampling = None if sampling is None else parse_sampling(sampling)
@@ -169,7 +179,8 @@ class Monitor:
 
         Without this call the rows of the first update are the reference; of a `trueup.scan`, its first million rows.
         """
-        if self._state is not None and (self._state.clock.count or self._state.drift_clock.count):
+        state = self._state
+        if state is not None and (state.clock.first is not None or state.drift_clock.first is not None):
             raise ArgumentError("the monitor has started: its evidence would be lost", hint="make a new Monitor")
         with self._open(reference, labelled=False) as slices:
             self._state = self._plan(slices.first())
@@ -242,26 +253,25 @@ class Monitor:
         workers, counts = Workers(threads), RowCounts()
         with self._open(data, labelled=True) as slices:
             state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
-            clock = state.clock
+            clock, tolerance = state.clock, self._tolerated
             self._advance(clock, slices.latest, now)
             oldest = None if state.open is None else state.open.number
             for rows, numbers, aside in self._read(slices.iterate(), state, clock, oldest, labelled=True):
-                state.ledger.come_late(aside.closed)
-                parts = rows.by_period(numbers)
-                for number in sorted({*parts, *aside.unlabelled}):
-                    some = parts.get(number, rows.take(slice(0)))
+                for number, some in rows.by_period(numbers).items():
                     if state.open is not None and state.open.number != number:
-                        state.close(self.period, self.alpha, self.budget, self.tolerance)
-                    fresh = state.add(some, number, workers, self.tolerance, ends=self._has_ended(number, clock))
-                    assert state.open is not None
-                    state.open.set_aside(aside.unscored.get(number, 0), aside.unlabelled.get(number, 0),
-                                         grown=fresh < len(some))  # fmt: skip
-                    counts = _add(counts, RowCounts(counted=fresh, repeated=len(some) - fresh))
-                counts = _add(counts, RowCounts.of(aside))
+                        self._check_gap(clock, state.open.number, number)
+                        state.close(self.period, self.alpha, self.budget, tolerance)
+                    fresh = state.add(some, number, workers, tolerance, ends=self._has_ended(number, clock))
+                    complete = len(some.complete())
+                    unscored = int(np.isnan(some.p).sum())
+                    counts = _add(counts, RowCounts(counted=fresh, repeated=max(complete - fresh, 0), unscored=unscored,
+                                                    unlabelled=len(some) - complete - unscored))  # fmt: skip
+                state.ledger.come_late(aside.closed, clock.first)
                 begun = {} if state.open is None else {state.open.number: state.open.given_rows}
                 state.ledger.wait({number: rows + begun.get(number, 0) for number, rows in aside.waiting.items()})
+                counts = _add(counts, RowCounts(waiting=sum(aside.waiting.values()), closed=sum(aside.closed.values())))
             if state.open is not None and self._has_ended(state.open.number, clock):
-                state.close(self.period, self.alpha, self.budget, self.tolerance)
+                state.close(self.period, self.alpha, self.budget, tolerance)
         state.rows = replace(counts, counted=state.rows.counted + counts.counted, dropped=state.ledger.unlabelled,
                              missed=state.ledger.missed)  # fmt: skip
         state.cached = None
@@ -280,39 +290,55 @@ class Monitor:
             state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
             clock = state.drift_clock
             self._advance(clock, slices.latest, now)
-            oldest = None if state.drift_open is None else state.drift_open[0]
+            oldest = None if state.drift_open is None else state.drift_open.number
             for rows, numbers, aside in self._read(slices.iterate(), state, clock, oldest, labelled=False):
                 for number, some in rows.by_period(numbers).items():
-                    if state.drift_open is not None and state.drift_open[0] != number:
+                    if state.drift_open is not None and state.drift_open.number != number:
+                        self._check_gap(clock, state.drift_open.number, number)
                         state.close_drift(self.period, self.alpha)
                     fresh = state.add_drift(some, number, ends=self._has_ended(number, clock))
-                    counts = _add(counts, RowCounts(counted=fresh, repeated=len(some) - fresh))
-                counts = _add(counts, RowCounts.of(aside))
-            if state.drift_open is not None and self._has_ended(state.drift_open[0], clock):
+                    complete = len(some.complete())
+                    counts = _add(counts, RowCounts(counted=fresh, repeated=max(complete - fresh, 0),
+                                                    unscored=len(some) - complete))  # fmt: skip
+                counts = _add(counts, RowCounts(waiting=sum(aside.waiting.values()), closed=sum(aside.closed.values())))
+            if state.drift_open is not None and self._has_ended(state.drift_open.number, clock):
                 state.close_drift(self.period, self.alpha)
         state.drift_rows = replace(counts, counted=state.drift_rows.counted + counts.counted)
         self._state = state
         return self.report()
 
     def _advance(self, clock: Clock, latest: float, now: Any) -> None:
-        """Move the clock to ``now``, by default to the latest time of the rows."""
-        if now is None:
-            if latest > datetime.now(UTC).timestamp() / SECONDS_PER_DAY + ZONES_DAYS:
-                raise DataError(
-                    f"time column {str(self.time)!r} has dates in the future, up to {self._format(latest)}",
-                    hint="mend them, since outcomes would count before they are mature, or pass {now}, the date up to "
-                    "which rows are known: later ones wait",
-                    settings={"now": format_date(float(math.floor(datetime.now(UTC).timestamp() / SECONDS_PER_DAY)))},
-                )
-            clock.now = max(clock.now, latest)
-            return
-        day = as_day(now)
-        if clock.now > -math.inf and day < math.floor(clock.now):
+        """Move the clock to ``now``, by default to the latest time of the rows; neither may be in the future."""
+        given, today = now is not None, time.time() / SECONDS_PER_DAY
+        day = as_day(now) if given else latest
+        if day > today + ZONES_DAYS:
+            what = "now is" if given else f"time column {str(self.time)!r} has dates up to"
+            raise DataError(
+                f"{what} {self._format(day)}, which is in the future",
+                hint="mend it, since outcomes would count before they are mature"
+                + ("" if given else ", or pass {now}, the date up to which rows are known: later ones wait"),
+                settings={"now": self._format(today)},
+            )
+        if given and clock.now > -math.inf and day < math.floor(clock.now):
             raise ArgumentError(
                 f"now is {self._format(day)}, but the monitor knows rows up to {self._format(clock.now)}",
                 hint="leave it out, or name a later date: what a monitor has counted stays counted", parameter="now",
             )  # fmt: skip
         clock.now = max(clock.now, day)
+
+    def _check_gap(self, clock: Clock, number: int, following: int) -> None:
+        """Raise if the first period is more than a year before the second one: a date is likely to be wrong."""
+        if self.time is not None and not clock.count and (following - number) * self.period > MAX_FIRST_GAP_DAYS:
+            raise DataError(
+                f"the first rows enter until {self.end_date(number)}, all others only after "
+                f"{self._format(period_start(following, self.period))}",
+                hint="mend the dates of the first rows, or leave them out: the monitor would begin at them",
+            )
+
+    @property
+    def _tolerated(self) -> Tolerated:
+        positive, negative = self.sampling or (1.0, 1.0)
+        return Tolerated(self.tolerance, positive / negative)
 
     def _read(
         self, slices: Iterator[Any], state: MonitorState, clock: Clock, oldest: int | None, *, labelled: bool
@@ -332,11 +358,9 @@ class Monitor:
             considered = inside & ~waiting & ~closed
             if clock.first is None and considered.any():
                 clock.first = int(numbers[considered].min())
-            rows, unscored, unlabelled = reader.read(
-                source, days, state.schema, state.segments, considered, labelled=labelled
-            )
+            rows = reader.read(source, days, state.schema, state.segments, considered, labelled=labelled)
             own = np.full(len(rows), following) if days is None else period_numbers(rows.day, self.period)
-            yield rows, own, SetAside(*(count_periods(numbers[some]) for some in (waiting, closed, unscored, unlabelled)))
+            yield rows, own, SetAside(*(reader.count_periods(source, numbers, some) for some in (waiting, closed)))
 
     def _has_ended(self, number: int, clock: Clock) -> bool:
         return self.time is None or period_start(number + 1, self.period) <= clock.now

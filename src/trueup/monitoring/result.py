@@ -14,7 +14,6 @@ from trueup.metrics.result import Result, html_table
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray
-    from trueup.monitoring.ledger import SetAside
 
 ALARM, CALIBRATED, WAITING = "alarm", "calibrated so far", "no outcomes yet"
 OFFSET, REFIT, CERTAIN = "offset", "refit", "check certain scores"
@@ -82,7 +81,8 @@ class MonitorAlarm(Result):
     def size(self) -> str:
         """How large the error is, in words."""
         if self.contradictions:
-            return f"{self.contradictions:,} outcomes contradict a score of exactly 0 or 1"
+            many = f"{self.contradictions:,} outcomes contradict" if self.contradictions > 1 else "1 outcome contradicts"
+            return f"{many} a score of exactly 0 or 1"
         if self.varies:
             return f"the error varies with the score (observed/expected {self.low:.3g} to {self.high:.3g})"
         return f"observed/expected {self.ratio:.3g} ({self.low:.3g} to {self.high:.3g})"
@@ -128,12 +128,6 @@ class RowCounts(Result):
     unlabelled: int = 0
     dropped: int = 0
     missed: int = 0
-
-    @classmethod
-    def of(cls, aside: SetAside) -> RowCounts:
-        """Return the counts of rows of one batch that are not counted."""
-        waiting, closed, unscored, unlabelled = (sum(counts.values()) for counts in aside)
-        return cls(waiting=waiting, closed=closed, unscored=unscored, unlabelled=unlabelled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,13 +193,11 @@ class MonitorReport(Result):
                 f"{self.detectable:.3g} over all rows, has shown yet."
             )
         left_out = self.rows.dropped + self.rows.missed
-        provided = "" if not left_out else (
-            f", provided that whether a row is left out does not depend on its outcome ({left_out:,} were, "
-            f"{left_out / (left_out + self.rows.counted):.1%})"
-        )  # fmt: skip
+        known = f" ({left_out:,} are, at least: {left_out / (left_out + self.rows.counted):.1%})" if left_out else ""
         return (
-            f"If the scores are right given everything that matured earlier, the chance that this monitor {over}, over all "
-            f"{self.segments:,} segments and all looks, is at most {100 * self.alpha:.3g}%{provided}. {silence}"
+            "If the scores are right given everything that matured earlier, and whether a row is left out does not depend "
+            f"on its outcome{known}, the chance that this monitor {over}, over all {self.segments:,} segments and all "
+            f"looks, is at most {100 * self.alpha:.3g}%. {silence}"
         )
 
     @property
