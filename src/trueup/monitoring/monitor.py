@@ -114,7 +114,7 @@ class Monitor:
     >>> import trueup as tu
     >>> year = tu.simulate.lending(40_000, seed=3)
     >>> month = np.arange(40_000) * 12 // 40_000
-    >>> year["day"] = np.datetime64("2025-01-01") + np.arange(40_000) * 365 // 40_000
+    >>> year["day"] = np.datetime64("2024-01-01") + np.arange(40_000) * 365 // 40_000
     >>> monitor = tu.Monitor(outcome="outcome", prediction="prediction", by=["region", "product"], time="day",
     ...                      maturity="30 days")
     >>> report = monitor.start(year).update(year)
