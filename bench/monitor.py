@@ -18,7 +18,7 @@ from common import check, save
 
 ALPHA = 0.05
 MATURITY = 90
-START = np.datetime64("1800-01-06")
+START = np.datetime64("1975-01-06")
 LEVELS = 5
 REFERENCE_ROWS = 10_000
 
@@ -40,11 +40,11 @@ def calibrated(seed: int, looks: int, rows: int, prevalence: float) -> tuple[boo
     n = looks * rows
     p = scores(rng, n, prevalence)
     y = (rng.random(n) < p).astype(float)
-    data = {**columns(rng, n, 3), "p": p, "y": y, "day": START + 7 * np.repeat(np.arange(looks), rows)}
+    data = {**columns(rng, n, 3), "p": p, "y": y, "day": START + np.repeat(np.arange(looks), rows)}
     data |= {"x": rng.normal(size=n), "z": rng.normal(size=n)}
     by = ["c0", "c1", "c2", "x", "z"]
     first = {name: column[:REFERENCE_ROWS] for name, column in data.items()}
-    monitor = tu.Monitor(outcome="y", prediction="p", by=by, time="day", bins=5)
+    monitor = tu.Monitor(outcome="y", prediction="p", by=by, time="day", bins=5, period="1 day")
     report = monitor.start(first).update(data, threads=1)
     return bool(report.alarms), report.segments
 

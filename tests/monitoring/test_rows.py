@@ -258,6 +258,13 @@ def test_a_first_date_long_before_the_others_is_an_error():
             update(data)
 
 
+def test_dates_before_1970_are_an_error():
+    data = make_log(16, 500)
+    data["day"][3] = np.datetime64("1900-01-01")
+    with pytest.raises(DataError, match="has dates before 1970 at row 3"):
+        tu.Monitor(**SETTINGS).start(make_log(16, 500)).update(data)
+
+
 @pytest.mark.parametrize("now", ["2424-01-01", np.datetime64("2424-01-01")])
 def test_now_is_not_in_the_future(now):
     data = make_log(17, 1_000)

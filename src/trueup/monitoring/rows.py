@@ -222,6 +222,8 @@ class RowReader:
             raise DataError(
                 f"time column {name!r} is missing {describe_rows(np.isnan(days))}", hint="fill it in, or drop these rows"
             )
+        if days.min(initial=0.0) < 0:
+            raise DataError(f"time column {name!r} has dates before 1970 {describe_rows(days < 0)}", hint="mend them")
         return days
 
     def read(
