@@ -39,7 +39,7 @@ class MonitorAlarm(Result):
     ratio, low, high : float
         Observed/expected since then, and its 90% interval, which holds at all times.
     observed, expected, rows : float
-        Outcomes, expected outcomes and rows since then.
+        Outcomes, expected outcomes and rows since then; with ``cluster`` the sums of the means of clusters, and clusters.
     p_value : float
         Adjusted for all segments and all looks: min(1, 1/(share E)).
     contradictions : int

@@ -362,6 +362,7 @@ def _unpack(blobs: dict[str, bytes]) -> tuple[Monitor, str]:
     monitor.positive = positive
     monitor.tolerance, monitor.sampling = float(tolerance), None if sampling is None else (sampling[0], sampling[1])
     monitor.revision = revision
+    _check_names(monitor)
     if manifest["state"] is None:
         require(not blobs, "it has arrays without a state")
     else:
@@ -386,7 +387,6 @@ def _unpack_state(entry: Any, read: Callable[..., AnyArray], monitor: Monitor) -
     require(isinstance(centre, float) and abs(centre) < 100, "its centre is invalid")
     state = MonitorState(segments, processes, centre, schema, _unpack_clock(entry["clock"]))
     _check_periods(processes, state.clock)
-    _check_names(monitor)
     require(all(abs(one) * monitor.period < MAX_DAY for one in (state.clock.first, state.clock.closed) if one is not None),
             "its clock is invalid")  # fmt: skip
     state.drift_clock = _unpack_clock(entry["drift_clock"])
@@ -407,7 +407,8 @@ def _check_names(monitor: Monitor) -> None:
     """Raise unless columns are named by texts or integers."""
     for name in ("outcome", "prediction", "time", "id", "cluster"):
         value = getattr(monitor, name)
-        require(value is None or isinstance(value, (str, int)), f"its {name} is invalid")
+        valid = isinstance(value, (str, int)) or (value is None and name not in ("outcome", "prediction"))
+        require(valid, f"its {name} is invalid")
 
 
 def _check_periods(processes: EProcesses, clock: Clock) -> None:
