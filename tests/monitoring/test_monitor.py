@@ -12,8 +12,9 @@ import pytest
 import trueup as tu
 from logs import SETTINGS, comparable, take
 from logs import make_log as log
+from trueup import storage
 from trueup.errors import ArgumentError, ColumnError, DataError, FileError
-from trueup.monitoring.state import locked
+from trueup.monitoring.state import KIND, MANIFEST, locked
 
 ROWS = 6_000
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -355,3 +356,28 @@ def test_a_file_of_the_first_format_is_read():
 def rounded(content):
     """Return plain data with nine digits of every number."""
     return json.loads(json.dumps(content), parse_float=lambda text: float(f"{float(text):.9g}"))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("settings", "period"), 1e-300), (("settings", "id"), ["key"]), (("settings", "prediction"), None),
+        (("state", "clock", "closed"), 10**11), (("state", "clock", "first"), None), (("state", "open", "number"), 0),
+        (("state", "open", "count"), 10**30), (("state", "open", "latest"), 1e300), (("state", "rows", "missed"), -1),
+        (("state", "ledger", "unlabelled"), "5"), (("revision",), -1), (("content",), 5), (("format",), 2),
+    ],
+)  # fmt: skip
+def test_forged_states_are_refused(tmp_path, path, value):
+    file = tmp_path / "m.watch"
+    monitor = tu.Monitor(**SETTINGS).start(log(33, 800))
+    monitor.update(log(33, 800))
+    monitor.save(file)
+    blobs = storage.read(file, kind=KIND)
+    manifest = json.loads(blobs[MANIFEST])
+    place = manifest
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    storage.write(file, {**blobs, MANIFEST: json.dumps(manifest).encode()}, kind=KIND)
+    with pytest.raises(FileError):
+        tu.Monitor.load(file)
