@@ -1,6 +1,6 @@
 """Measure monitors: false alarms over many looks, delayed outcomes, rows to detection, speed and the size of the state.
 
-python bench/monitor.py [--runs 20] [--looks 250] [--rows 1000000]
+python bench/monitor.py [--runs 20] [--looks 250] [--rows-per-look 200] [--rows 1000000]
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from common import check, save
 
 ALPHA = 0.05
 MATURITY = 90
-START = np.datetime64("2026-01-05")
+START = np.datetime64("1975-01-06")
 LEVELS = 5
+REFERENCE_ROWS = 10_000
 
 
 def columns(rng: np.random.Generator, rows: int, count: int) -> dict[str, Any]:
@@ -39,23 +40,23 @@ def calibrated(seed: int, looks: int, rows: int, prevalence: float) -> tuple[boo
     n = looks * rows
     p = scores(rng, n, prevalence)
     y = (rng.random(n) < p).astype(float)
-    data = {**columns(rng, n, 3), "p": p, "y": y, "day": START + 7 * np.repeat(np.arange(looks), rows)}
+    data = {**columns(rng, n, 3), "p": p, "y": y, "day": START + np.repeat(np.arange(looks), rows)}
     data |= {"x": rng.normal(size=n), "z": rng.normal(size=n)}
     by = ["c0", "c1", "c2", "x", "z"]
-    first = {name: column[: 50 * rows] for name, column in data.items()}
-    monitor = tu.Monitor(outcome="y", prediction="p", by=by, time="day", bins=4)
+    first = {name: column[:REFERENCE_ROWS] for name, column in data.items()}
+    monitor = tu.Monitor(outcome="y", prediction="p", by=by, time="day", bins=5, period="1 day")
     report = monitor.start(first).update(data, threads=1)
     return bool(report.alarms), report.segments
 
 
-def false_alarms(runs: int, looks: int) -> list[dict[str, Any]]:
+def false_alarms(runs: int, looks: int, rows: int) -> list[dict[str, Any]]:
     """Count calibrated streams that ever raise an alarm."""
     found = []
     for prevalence in (0.5, 0.05, 0.005):
-        answers = [calibrated(seed, looks, 200, prevalence) for seed in range(runs)]
+        answers = [calibrated(seed, looks, rows, prevalence) for seed in range(runs)]
         alarms, segments = sum(alarm for alarm, _ in answers), answers[0][1]
-        found.append({"prevalence": prevalence, "runs": runs, "looks": looks, "segments": segments, "alarms": alarms,
-                      "share": alarms / runs})  # fmt: skip
+        found.append({"prevalence": prevalence, "runs": runs, "looks": looks, "rows": rows, "segments": segments,
+                      "alarms": alarms, "share": alarms / runs})  # fmt: skip
         print(f"calibrated, prevalence {prevalence:g}: {alarms} of {runs} ever alarm ({segments} segments)", flush=True)
     return found
 
@@ -166,7 +167,8 @@ def speed(rows: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--looks", type=int, default=250)
+    parser.add_argument("--looks", type=int, default=10_000)
+    parser.add_argument("--rows-per-look", type=int, default=40)
     parser.add_argument("--rows", type=int, default=1_000_000)
     arguments = parser.parse_args()
     runs = arguments.runs
@@ -176,7 +178,7 @@ def main() -> None:
         for name, by_arrival in (("maturity", False), ("arrival", True))
     }
     print(f"outcome-dependent delays: {found['delays']}", flush=True)
-    found["calibrated"] = false_alarms(runs, arguments.looks)
+    found["calibrated"] = false_alarms(runs, arguments.looks, arguments.rows_per_look)
     limit = ALPHA + 2 * np.sqrt(ALPHA * (1 - ALPHA) / runs)
     measured = {
         **{f"calibrated, prevalence {cell['prevalence']:g}: share that ever alarms": (cell["share"], limit)

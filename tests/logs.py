@@ -23,7 +23,7 @@ def make_log(seed=0, rows=6_000, *, factor=1.0, since=0, new_level=None):
     return {
         "y": (rng.random(rows) < rate).astype(float), "p": p, "region": region.astype(str),
         "age": rng.integers(18, 70, rows).astype(float), "key": np.arange(rows),
-        "day": np.datetime64("2026-01-05") + day,
+        "day": np.datetime64("2024-01-01") + day,
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ def stream(seed, wrong, rows=40_000):
         "region": rng.choice(["north", "south", "east"], rows, p=[0.2, 0.5, 0.3]),
         "product": rng.choice(["card", "loan"], rows),
         "p": 0.02 + 0.3 * rng.random(rows) ** 2,
-        "day": np.datetime64("2026-01-05") + np.sort(rng.integers(0, 364, rows)),
+        "day": np.datetime64("2024-01-01") + np.sort(rng.integers(0, 364, rows)),
     }
     return {**data, "y": (rng.random(rows) < np.minimum(wrong(data), 1)).astype(float)}
 

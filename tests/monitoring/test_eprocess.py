@@ -32,10 +32,10 @@ def factors_twin(y, p, centre, tolerance=1.0):
     return np.array(out)
 
 
-def row_table(y, p, centre=-2.0, tolerance=1.0):
+def row_table(y, p, centre=-2.0, tolerance=1.0, odds=1.0):
     grid = alternatives()
     out = np.empty((len(y), len(grid) + EXTRA_COLUMNS))
-    row_factors(np.asarray(y, float), np.asarray(p, float), grid.shifts, grid.slopes, centre, tolerance, out)
+    row_factors(np.asarray(y, float), np.asarray(p, float), grid.shifts, grid.slopes, centre, tolerance, odds, out)
     return out
 
 
@@ -66,6 +66,20 @@ def test_mean_likelihood_ratio_is_at_most_one_within_the_tolerance(truth):
     table = np.exp(row_table([0.0, 1.0], [0.2, 0.2], tolerance=1.1)[:, :24])
     q = 0.2 * truth
     assert ((1 - q) * table[0] + q * table[1]).max() <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("odds", [0.1, 7.0])
+@pytest.mark.parametrize("truth", [1 / 1.1, 1.0, 1.1])
+def test_a_tolerance_is_that_of_the_scores_before_sampling(odds, truth):
+    def moved(p):
+        return p * odds / (p * odds + 1 - p)
+
+    table = np.exp(row_table([0.0, 1.0], [moved(0.6)] * 2, tolerance=1.1, odds=odds)[:, :24])
+    q = moved(0.6 * truth)
+    means = (1 - q) * table[0] + q * table[1]
+    assert means.max() <= 1 + 1e-9
+    if truth != 1:  # at the edge of the tolerance the mean is 1 for the alternatives beyond it
+        assert (means > 1 - 1e-9).sum() >= 9
 
 
 def test_certain_scores_have_no_factor_and_count_contradictions():

@@ -1,7 +1,7 @@
 """Factors of sequential tests of calibration, and their sums over segments as exact integers.
 
-Every factor is a logarithm, rounded to a multiple of 1 / SCALE. Integers add exactly, so that sums depend neither on the
-order of the rows nor on how they are divided into batches.
+Every factor is a logarithm, rounded down to a multiple of 1 / SCALE, so that no evidence is added. Integers add exactly:
+sums depend neither on the order of the rows nor on how they are divided into batches.
 """
 
 from __future__ import annotations
@@ -16,31 +16,39 @@ from trueup.kernels._jit import jit
 if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray
 
-SCALE = 2.0**26
-MAX_SHIFT = 30.0  # of an alternative, in logits: 1e9 rows of one period cannot exceed the range of an integer
+SCALE = 2.0**30
+MAX_SHIFT = 30.0  # of an alternative, in logits
 OUTCOMES, SCORES, ROWS, CONTRADICTIONS = range(4)  # columns after those of the alternatives
 EXTRA_COLUMNS = 4
 
 
 @jit
 def row_factors(
-    y: FloatArray, p: FloatArray, shifts: FloatArray, slopes: FloatArray, centre: float, tolerance: float, out: FloatArray
+    y: FloatArray,
+    p: FloatArray,
+    shifts: FloatArray,
+    slopes: FloatArray,
+    centre: float,
+    tolerance: float,
+    odds: float,
+    out: FloatArray,
 ) -> None:
     """Write to ``out``, one array row per row, the log likelihood ratio of every alternative against the score.
 
     Alternative j moves the logit l of the score by A = shift + (slope - 1) (l - centre), limited to MAX_SHIFT: the factor
     is log(1 + y (e^A - 1)) - log(1 + q (e^A - 1)), whose exponential has mean 1 if the mean of y is q. Here q is the score
     p, raised by the factor ``tolerance`` (at most to 1) if A > 0, and lowered by it if A < 0, so that the mean is at most 1
-    for errors within the tolerance. Scores of exactly 0 and 1 have factors of 0; where the outcome contradicts one, it is
-    counted. The last columns are y, p, 1, and that count.
+    for errors within the tolerance. That is done to the score of the population, whose odds the sample multiplies by
+    ``odds``. Scores of exactly 0, and of 1 without a tolerance, have factors of 0; where the outcome
+    contradicts one, it is counted. The last columns are y, p, 1, and that count.
     """
     alternatives = shifts.size
     growths = np.empty(alternatives)
     for j in range(alternatives):
         growths[j] = math.expm1(shifts[j])
     for i in range(y.size):
-        certain = p[i] <= 0.0 or p[i] >= 1.0
-        logit = 0.0 if certain else math.log(p[i]) - math.log1p(-p[i])
+        certain = p[i] <= 0.0 or (p[i] >= 1.0 and tolerance <= 1.0)
+        logit = 0.0 if certain else math.inf if p[i] >= 1.0 else math.log(p[i]) - math.log1p(-p[i])
         for j in range(alternatives):
             if certain:
                 out[i, j] = 0.0
@@ -49,7 +57,11 @@ def row_factors(
             if slopes[j] != 1.0:
                 move = min(max(move + (slopes[j] - 1.0) * (logit - centre), -MAX_SHIFT), MAX_SHIFT)
                 growth = math.expm1(move)
-            mean = min(1.0, p[i] * tolerance) if move > 0.0 else p[i] / tolerance
+            mean = p[i]
+            if tolerance > 1.0:
+                mean /= mean + odds * (1.0 - mean)
+                mean = min(1.0, mean * tolerance) if move > 0.0 else mean / tolerance
+                mean *= odds / (odds * mean + 1.0 - mean)
             out[i, j] = math.log1p(y[i] * growth) - math.log1p(mean * growth)
         out[i, alternatives + OUTCOMES] = y[i]
         out[i, alternatives + SCORES] = p[i]
@@ -67,7 +79,7 @@ def add_rows(segments: Int32Array, factors: FloatArray, sums: IntArray) -> None:
     row = np.empty(columns, np.int64)
     for i in range(factors.shape[0]):
         for j in range(columns):
-            row[j] = math.floor(factors[i, j] * SCALE + 0.5)
+            row[j] = math.floor(factors[i, j] * SCALE)
         for combination in range(segments.shape[0]):
             segment = segments[combination, i]
             if segment < 0:
@@ -99,7 +111,7 @@ def add_clusters(
                     for k in range(start, stop):
                         count += factors[order[k], j]
                     count /= 1 if j == columns - 1 else stop - start
-                    sums[segment[first], j] += math.floor(count * SCALE + 0.5)
+                    sums[segment[first], j] += math.floor(count * SCALE)
                     continue
                 highest = factors[first, j]
                 for k in range(start + 1, stop):
@@ -108,5 +120,5 @@ def add_clusters(
                 for k in range(start, stop):
                     total += math.exp(factors[order[k], j] - highest)
                 mean = highest + math.log(total / (stop - start))
-                sums[segment[first], j] += math.floor(mean * SCALE + 0.5)
+                sums[segment[first], j] += math.floor(mean * SCALE)
         start = stop

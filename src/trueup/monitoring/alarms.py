@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trueup.monitoring.eprocess import SHIFTS, onset_prior, ratio_interval
+from trueup.monitoring.eprocess import SHIFTS, YEAR_WEEKS, onset_prior, ratio_interval
 from trueup.monitoring.periods import DAYS_PER_WEEK
 from trueup.monitoring.result import CERTAIN, OFFSET, REFIT, MonitorAlarm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from trueup.monitoring.eprocess import Budget
     from trueup.monitoring.periods import MonitorState
-    from trueup.monitoring.segments import Key
 
 INTERVAL_LEVEL = 0.10
 MAX_REMAINING_SIGMA = 2.0  # of the rows of a segment that are not in another one, for which that one explains the segment
-Place = tuple[tuple[int, ...], "Key"]
 
 
 class Dates(NamedTuple):
@@ -30,7 +29,7 @@ class Dates(NamedTuple):
     scored: Callable[[int], str]
 
 
-def list_alarms(state: MonitorState, length: float, dates: Dates) -> tuple[MonitorAlarm, ...]:
+def list_alarms(state: MonitorState, length: float, budget: Budget, dates: Dates) -> tuple[MonitorAlarm, ...]:
     """Return all alarms, the strongest evidence first; ``dates`` formats periods.
 
     A distinct alarm was raised when the first one was that has its error.
@@ -38,7 +37,7 @@ def list_alarms(state: MonitorState, length: float, dates: Dates) -> tuple[Monit
     processes, shares = state.processes, state.segments.shares
     raised = np.flatnonzero(processes.alarm >= 0).tolist()
     order = sorted(raised, key=lambda at: (-(processes.largest[at] + math.log(shares[at])), at))
-    alarms = [_alarm(state, at, length, dates) for at in order]
+    alarms = [_alarm(state, at, length, budget, dates) for at in order]
     leaders = _leaders(state, order, alarms)
     names = [alarm.segment for alarm in alarms]
     earliest = [min(int(processes.alarm[at]) for at, own in zip(order, leaders, strict=True) if own == leader)
@@ -56,69 +55,81 @@ def list_alarms(state: MonitorState, length: float, dates: Dates) -> tuple[Monit
     )
 
 
-def _alarm(state: MonitorState, at: int, length: float, dates: Dates) -> MonitorAlarm:
+def _alarm(state: MonitorState, at: int, length: float, budget: Budget, dates: Dates) -> MonitorAlarm:
     processes, clock, share = state.processes, state.clock, state.segments.shares[at]
-    period, shift, (outcomes, expected, rows) = processes.onset(at)
     assert clock.first is not None
-    onset = max(period, clock.first)
+    period, shift, counts = processes.onset(at)
+    outcomes, expected, rows = counts.tolist()
+    contradictions = int(processes.contradictions[at])
+    onset = int(processes.contradicted[at]) if contradictions else max(period, clock.first)
     weeks = max(clock.weeks(onset, length) - float(processes.start[at]), 0.0)
     prior = float(onset_prior(weeks, weeks + length / DAYS_PER_WEEK))
-    low, high = ratio_interval(outcomes, expected, rows, INTERVAL_LEVEL * prior)
-    p_value = math.exp(-min(max(float(processes.largest[at]) + math.log(share), 0.0), 700.0))
+    low, high = (0.0, math.inf) if contradictions else ratio_interval(outcomes, expected, rows, INTERVAL_LEVEL * prior)
+    evidence = float(processes.largest[at]) + math.log(share)
+    if budget == "year":  # the mean evidence of a calibrated segment is the number of years so far
+        assert clock.closed is not None
+        evidence -= math.log((clock.weeks(clock.closed + 1, length) - float(processes.start[at])) / YEAR_WEEKS)
+    p_value = math.exp(-min(max(evidence, 0.0), 700.0))
     return MonitorAlarm(
         state.segments.labels[at], dates.end(int(processes.alarm[at])), dates.scored(onset),
-        float(outcomes / expected) if expected else math.nan, low, high, float(outcomes), float(expected), float(rows),
-        p_value, int(processes.contradictions[at]), share, 1 if SHIFTS[shift] > 0 else -1,
+        outcomes / expected if expected else math.nan, low, high, outcomes, expected, rows, p_value, contradictions, share,
+        1 if SHIFTS[shift] > 0 else -1,
     )  # fmt: skip
 
 
 def _leaders(state: MonitorState, order: Sequence[int], alarms: Sequence[MonitorAlarm]) -> list[int]:
-    """Return for each alarm the number of the stronger one that is the same error, or its own.
+    """Return for each alarm the number of the strongest one that is the same error, or its own.
 
-    An alarm is the error of a stronger one of the same direction if one of the two contains the other, or if the rows that
-    they do not share show no error.
+    It is the same as that of an alarm that is one of those with the error already.
     """
-    places = state.segments.places()
-    groups: dict[int, list[int]] = {}
+    places = {at: frozenset(zip(*place, strict=True)) for at, place in state.segments.places().items()}
+    items = [_RaisedAlarm(at, places.get(at), alarm) for at, alarm in zip(order, alarms, strict=True)]
+    groups: dict[int, list[_RaisedAlarm]] = {}
     leaders = []
-    for number, (at, alarm) in enumerate(zip(order, alarms, strict=True)):
-        leader = number
-        for candidate, members in groups.items():
-            if alarm.contradictions or alarms[candidate].contradictions:
-                continue
-            if any(_is_same(state, places, at, order[member], alarms, number, member) for member in members):
-                leader = candidate
-                break
-        groups.setdefault(leader, []).append(number)
+    for number, item in enumerate(items):
+        same = (one for one, members in groups.items() if any(_is_same(state, item, member) for member in members))
+        leader = next(same, number)
+        groups.setdefault(leader, []).append(item)
         leaders.append(leader)
     return leaders
 
 
-def _is_same(
-    state: MonitorState, places: Mapping[int, Place], at: int, other: int, alarms: Sequence[MonitorAlarm], number: int,
-    member: int,
-) -> bool:  # fmt: skip
-    """Return whether two alarms are one error."""
-    alarm, stronger = alarms[number], alarms[member]
-    if not (alarm.varies or stronger.varies or alarm.direction == stronger.direction):
+class _RaisedAlarm(NamedTuple):
+    at: int  # the segment
+    place: frozenset[tuple[int, int]] | None  # column and level code; None of levels that are pooled
+    alarm: MonitorAlarm
+
+
+def _is_same(state: MonitorState, own: _RaisedAlarm, other: _RaisedAlarm) -> bool:
+    """Return whether an alarm is the error of a stronger one.
+
+    Within the rows of the stronger one it is if its observed/expected is compatible; otherwise if the rows that it does not
+    share show no error.
+    """
+    alarm, stronger = own.alarm, other.alarm
+    if bool(alarm.contradictions) != bool(stronger.contradictions):
         return False
     totals = state.processes.totals
-    if np.array_equal(totals[at], totals[other]):
+    if np.array_equal(totals[own.at], totals[other.at]):
         return True
-    one, two = places.get(at), places.get(other)
-    if one is None or two is None:
-        return 0 in (at, other)
-    mine, theirs = (dict(zip(*place, strict=True)) for place in (one, two))
-    if mine.items() <= theirs.items() or theirs.items() <= mine.items():
-        return True
-    if any(mine[column] != theirs[column] for column in mine.keys() & theirs.keys()):
+    if own.place is None or other.place is None:
+        return not other.at
+    both = dict(own.place | other.place)
+    if len(both) < len(own.place | other.place):
         return False  # they share no row
-    both = mine | theirs
+    if alarm.contradictions:
+        return own.place >= other.place or own.place <= other.place
+    if not (alarm.varies or stronger.varies or alarm.direction == stronger.direction):
+        return False
+    if own.place >= other.place:
+        return alarm.varies or stronger.varies or max(alarm.low, stronger.low) <= min(alarm.high, stronger.high)
+    if alarm.varies:
+        return own.place <= other.place
     columns = tuple(sorted(both))
     shared = state.segments.number_of(columns, tuple(both[column] for column in columns))
-    if shared is None or alarm.varies:
+    if shared is None:
         return False
-    outcomes, expected, rows = (totals[at] - totals[shared]).tolist()
+    outcomes, expected, rows = (totals[own.at] - totals[shared]).tolist()
     variance = expected * max(1.0 - expected / rows, 0.0) if rows > 0 else 0.0
     return bool(alarm.direction * (outcomes - expected) <= MAX_REMAINING_SIGMA * math.sqrt(max(variance, 0.0)))
 

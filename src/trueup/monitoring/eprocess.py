@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trueup.kernels.sequential import OUTCOMES, ROWS, SCALE, SCORES
+from trueup.kernels.sequential import CONTRADICTIONS, OUTCOMES, ROWS, SCALE, SCORES
 from trueup.metrics.planning import HALF_LIFE_WEEKS
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class EProcesses:
     largest: FloatArray
     alarm: IntArray
     contradictions: IntArray
+    contradicted: IntArray  # the period of the first contradiction, -1 for none
     rise: FloatArray
     since: IntArray
     counts: FloatArray  # (segments, shifts, 3)
@@ -94,8 +95,9 @@ class EProcesses:
         width, shifts = len(alternatives()), len(SHIFTS)
         return cls(
             np.full(segments, start), np.zeros((segments, width)), np.full((segments, width), -np.inf), np.zeros(segments),
-            np.zeros(segments), np.full(segments, -1), np.zeros(segments, np.int64), np.zeros((segments, shifts)),
-            np.full((segments, shifts), -1), np.zeros((segments, shifts, 3)), np.zeros((segments, 3)),
+            np.zeros(segments), np.full(segments, -1), np.zeros(segments, np.int64), np.full(segments, -1),
+            np.zeros((segments, shifts)), np.full((segments, shifts), -1), np.zeros((segments, shifts, 3)),
+            np.zeros((segments, 3)),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -116,7 +118,8 @@ class EProcesses:
         grid = alternatives()
         width = len(grid)
         factors, counts = sums[:, :width] / SCALE, sums[:, width:] / SCALE
-        self.contradictions += counts[:, 3].astype(np.int64)
+        self.contradicted[(self.contradicted < 0) & (counts[:, CONTRADICTIONS] > 0)] = period
+        self.contradictions += counts[:, CONTRADICTIONS].astype(np.int64)
         self.totals += counts[:, [OUTCOMES, SCORES, ROWS]]
         elapsed, past = now - self.start, np.maximum(before - self.start, 0.0)
         self.steady += factors
@@ -187,4 +190,4 @@ def _crossing(excess: Any, outside: float, inside: float) -> float:
 
 def quantise(factors: AnyArray) -> IntArray:
     """Return logarithms as the integers that are summed."""
-    return np.floor(np.asarray(factors) * SCALE + 0.5).astype(np.int64)
+    return np.floor(np.asarray(factors) * SCALE).astype(np.int64)

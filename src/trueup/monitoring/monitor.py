@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import re
+import time
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,12 +15,12 @@ from trueup._validate import check_choice, check_fraction, check_integer, check_
 from trueup.audits.materiality import Tolerance
 from trueup.data.bins import check_bins, format_date
 from trueup.data.columns import as_tuple
-from trueup.errors import ArgumentError, NotFittedError
+from trueup.errors import ArgumentError, DataError, NotFittedError
 from trueup.kernels.threads import Workers
 from trueup.monitoring.alarms import INTERVAL_LEVEL, Dates, advise, list_alarms
 from trueup.monitoring.drift import DriftProcesses
 from trueup.monitoring.eprocess import Budget, EProcesses, ratio_interval
-from trueup.monitoring.periods import Clock, MonitorState, period_numbers, period_start
+from trueup.monitoring.periods import Clock, MonitorState, Tolerated, period_numbers, period_start
 from trueup.monitoring.result import ALARM, CALIBRATED, WAITING, MonitorReport, RowCounts, detectable_ratio
 from trueup.monitoring.rows import UNLABELLED, MonitoredRows, RowReader, as_day, parse_sampling
 from trueup.monitoring.segments import MonitoredSegments
@@ -31,11 +32,16 @@ if TYPE_CHECKING:
 
     from trueup._types import IntArray
     from trueup.data.columns import ColumnSource
+    from trueup.monitoring.ledger import Counts
 
+SECONDS_PER_DAY = 86_400.0
+ZONES_DAYS = 1.0  # between the clocks of two places
+MIN_PERIOD_DAYS = 1 / 24
+MAX_FIRST_GAP_DAYS = 366.0  # between the first two periods with rows
 UNITS = {"day": 1.0, "d": 1.0, "week": 7.0, "w": 7.0, "hour": 1 / 24, "h": 1 / 24}
 
 
-def parse_days(name: str, given: Any, *, positive: bool = False) -> float:
+def parse_days(name: str, given: Any, *, least: float = 0.0) -> float:
     """Return a duration in days: a number of days, or a text such as "90 days", "12 weeks" or "90d"."""
     hint = 'write 90, "90 days" or "12 weeks"'
     if isinstance(given, str):
@@ -44,8 +50,15 @@ def parse_days(name: str, given: Any, *, positive: bool = False) -> float:
         if match is None or unit is None:
             raise ArgumentError(f"{name} must be a duration; got {given!r}", hint, parameter=name)
         given = float(match[1]) * unit
-    check_number(name, given, 0, 36_500, above=positive, hint=hint)
+    check_number(name, given, least, 36_500, hint=hint)
     return float(given)
+
+
+class SetAside(NamedTuple):
+    """Rows of a batch that are not read, by period: those that are not mature yet, and those of closed periods."""
+
+    waiting: Counts
+    closed: Counts
 
 
 class Monitor:
@@ -71,8 +84,9 @@ class Monitor:
         Evidence is added by periods of this length, and alarms are raised when a period has ended: "7 days". How rows are
         divided into batches, and their order, changes nothing.
     id : column name, optional
-        Identifies a row, so that one that is given twice counts once. Without it, a batch that has all rows of an open
-        period that were given before is taken to be a log that has grown, and each of them counts once.
+        Identifies a row within its period, so that one that is given twice counts once, as it was first given. Without it,
+        rows that are all later than those given before are new, a batch with the rows given before of a period that has not
+        ended replaces them, and anything else is an error.
     cluster : column name, optional
         Identifies rows that belong together and may be correlated: those of a cluster within a period count as one
         observation, their mean likelihood ratio. A cluster that returns in a later period is taken to be calibrated given
@@ -82,7 +96,8 @@ class Monitor:
         "life": ``alpha`` is the probability of ever raising a false alarm. "year": that of a false alarm by the end of a
         year, and twice that by the end of two; a monitor for many years finds late errors sooner so.
     tolerance : str, optional
-        Errors within ``"10%"`` of observed/expected raise no alarm.
+        Errors within ``"10%"`` of observed/expected raise no alarm. A score of 0 tolerates no event, but one of 1 some
+        non-events.
     sampling : mapping, optional
         Shares of the rows with outcome 1 and 0 in the data, as in `trueup.audit`; scores are moved to that sample.
     depth, bins, categorical, min_rows : as in `trueup.audit`
@@ -99,7 +114,7 @@ class Monitor:
     >>> import trueup as tu
     >>> year = tu.simulate.lending(40_000, seed=3)
     >>> month = np.arange(40_000) * 12 // 40_000
-    >>> year["day"] = np.datetime64("2026-01-01") + np.arange(40_000) * 365 // 40_000
+    >>> year["day"] = np.datetime64("2024-01-01") + np.arange(40_000) * 365 // 40_000
     >>> monitor = tu.Monitor(outcome="outcome", prediction="prediction", by=["region", "product"], time="day",
     ...                      maturity="30 days")
     >>> report = monitor.start(year).update(year)
@@ -139,7 +154,7 @@ class Monitor:
         check_integer("max_segments", max_segments, 1, 1_000_000)
         self.outcome, self.prediction, self.by, self.time = outcome, prediction, by, time
         self.maturity = parse_days("maturity", maturity)
-        self.period = parse_days("period", period, positive=True)
+        self.period = parse_days("period", period, least=MIN_PERIOD_DAYS)
         self.id, self.cluster, self.alpha, self.budget = id, cluster, float(alpha), budget
         self.tolerance = parse_tolerance(tolerance)
         self.sampling = None if sampling is None else parse_sampling(sampling)
@@ -154,7 +169,8 @@ class Monitor:
             raise ArgumentError(message, "name the column: {time}", parameter="id", settings={"time": "date"})
         self._state: MonitorState | None = None
         self.positive: str | None = None  # the outcome that counts as 1, for trueup watch
-        self.revision = 0  # of the file that the state was loaded from or saved to
+        self.revision = 0  # how often the state was saved
+        self.contents: dict[str, str] = {}  # by path, the content of the file that this monitor read or wrote last
 
     # Segments
 
@@ -163,7 +179,8 @@ class Monitor:
 
         Without this call the rows of the first update are the reference; of a `trueup.scan`, its first million rows.
         """
-        if self._state is not None and (self._state.clock.count or self._state.drift_clock.count):
+        state = self._state
+        if state is not None and (state.clock.first is not None or state.drift_clock.first is not None):
             raise ArgumentError("the monitor has started: its evidence would be lost", hint="make a new Monitor")
         with self._open(reference, labelled=False) as slices:
             self._state = self._plan(slices.first())
@@ -225,7 +242,8 @@ class Monitor:
             Rows with outcomes; rows that are not mature yet may be among them, with or without an outcome. Those of a scan,
             of a Spark or of a Dask DataFrame are read period by period.
         now : date, optional
-            The time up to which rows are known; by default the latest time of any row so far.
+            The time up to which rows are known; by default the latest time of any row so far, which must not be in the
+            future. Rows that were scored later wait.
         threads : int, optional
 
         Returns
@@ -235,22 +253,28 @@ class Monitor:
         workers, counts = Workers(threads), RowCounts()
         with self._open(data, labelled=True) as slices:
             state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
-            clock = state.clock
-            clock.now = max(clock.now, slices.latest if now is None else as_day(now))
-            oldest = -math.inf if clock.closed is None else clock.closed + 1
-            oldest = oldest if state.open is None else state.open.number
-            for rows, numbers, more in self._read(slices.iterate(), state, clock, labelled=True):
-                closed = numbers < oldest
-                total = RowCounts(closed=int(closed.sum()), **more)
-                for number, some in rows.take(~closed).by_period(numbers[~closed]).items():
+            clock, tolerance = state.clock, self._tolerated
+            self._advance(clock, slices.latest, now)
+            oldest = None if state.open is None else state.open.number
+            for rows, numbers, aside in self._read(slices.iterate(), state, clock, oldest, labelled=True):
+                for number, some in rows.by_period(numbers).items():
                     if state.open is not None and state.open.number != number:
-                        state.close(self.period, self.alpha, self.budget, self.tolerance)
-                    fresh = state.add(some, number, workers, self.tolerance, ends=self._has_ended(number, clock))
-                    total = _add(total, RowCounts(counted=fresh, repeated=len(some) - fresh))
-                counts = _add(counts, total)
+                        self._check_gap(clock, state.open.number, number)
+                        state.close(self.period, self.alpha, self.budget, tolerance)
+                    fresh = state.add(some, number, workers, tolerance, ends=self._has_ended(number, clock))
+                    complete = len(some.complete())
+                    unscored = int(np.isnan(some.p).sum())
+                    counts = _add(counts, RowCounts(counted=fresh, repeated=max(complete - fresh, 0), unscored=unscored,
+                                                    unlabelled=len(some) - complete - unscored))  # fmt: skip
+                state.ledger.come_late(aside.closed, clock.first)
+                begun = {} if state.open is None else {state.open.number: state.open.given_rows}
+                state.ledger.wait({number: rows + begun.get(number, 0) for number, rows in aside.waiting.items()})
+                counts = _add(counts, RowCounts(waiting=sum(aside.waiting.values()), closed=sum(aside.closed.values())))
             if state.open is not None and self._has_ended(state.open.number, clock):
-                state.close(self.period, self.alpha, self.budget, self.tolerance)
-        state.rows, state.cached = replace(counts, counted=state.rows.counted + counts.counted), None
+                state.close(self.period, self.alpha, self.budget, tolerance)
+        state.rows = replace(counts, counted=state.rows.counted + counts.counted, dropped=state.ledger.unlabelled,
+                             missed=state.ledger.missed)  # fmt: skip
+        state.cached = None
         self._state = state
         return self.report()
 
@@ -258,44 +282,85 @@ class Monitor:
         """Compare the shares of segments and score bands with the reference, of rows that need no outcome.
 
         Rows count in the period in which they were scored, and otherwise as in `update`, apart from which they are counted.
-        The probability that this ever reports a drift that there is not is at most ``alpha``, too, if rows are independent:
-        it does not allow for clusters, and a season is a drift. Levels that the reference does not have are not tested.
+        The probability that this ever reports a drift that there is not is at most ``alpha``, too, if rows are independent;
+        a season is a drift. Levels that the reference does not have are not tested, and with ``cluster`` nothing is.
         """
+        counts = RowCounts()
         with self._open(data, labelled=False) as slices:
             state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
             clock = state.drift_clock
-            clock.now = max(clock.now, slices.latest if now is None else as_day(now))
-            oldest = -math.inf if clock.closed is None else clock.closed + 1
-            oldest = oldest if state.drift_open is None else state.drift_open[0]
-            for rows, numbers, _ in self._read(slices.iterate(), state, clock, labelled=False):
-                late = numbers < oldest
-                for number, some in rows.take(~late).by_period(numbers[~late]).items():
-                    if state.drift_open is not None and state.drift_open[0] != number:
+            self._advance(clock, slices.latest, now)
+            oldest = None if state.drift_open is None else state.drift_open.number
+            for rows, numbers, aside in self._read(slices.iterate(), state, clock, oldest, labelled=False):
+                for number, some in rows.by_period(numbers).items():
+                    if state.drift_open is not None and state.drift_open.number != number:
+                        self._check_gap(clock, state.drift_open.number, number)
                         state.close_drift(self.period, self.alpha)
-                    state.add_drift(some, number, ends=self._has_ended(number, clock))
-            if state.drift_open is not None and self._has_ended(state.drift_open[0], clock):
+                    fresh = state.add_drift(some, number, ends=self._has_ended(number, clock))
+                    complete = len(some.complete())
+                    counts = _add(counts, RowCounts(counted=fresh, repeated=max(complete - fresh, 0),
+                                                    unscored=len(some) - complete))  # fmt: skip
+                counts = _add(counts, RowCounts(waiting=sum(aside.waiting.values()), closed=sum(aside.closed.values())))
+            if state.drift_open is not None and self._has_ended(state.drift_open.number, clock):
                 state.close_drift(self.period, self.alpha)
+        state.drift_rows = replace(counts, counted=state.drift_rows.counted + counts.counted)
         self._state = state
         return self.report()
 
+    def _advance(self, clock: Clock, latest: float, now: Any) -> None:
+        """Move the clock to ``now``, by default to the latest time of the rows; neither may be in the future."""
+        given, today = now is not None, time.time() / SECONDS_PER_DAY
+        day = as_day(now) if given else latest
+        if day > today + ZONES_DAYS:
+            what = "now is" if given else f"time column {str(self.time)!r} has dates up to"
+            raise DataError(
+                f"{what} {self._format(day)}, which is in the future",
+                hint="mend it, since outcomes would count before they are mature"
+                + ("" if given else ", or pass {now}, the date up to which rows are known: later ones wait"),
+                settings={"now": self._format(today)},
+            )
+        if given and clock.now > -math.inf and day < math.floor(clock.now):
+            raise ArgumentError(
+                f"now is {self._format(day)}, but the monitor knows rows up to {self._format(clock.now)}",
+                hint="leave it out, or name a later date: what a monitor has counted stays counted", parameter="now",
+            )  # fmt: skip
+        clock.now = max(clock.now, day)
+
+    def _check_gap(self, clock: Clock, number: int, following: int) -> None:
+        """Raise if the first period is more than a year before the second one: a date is likely to be wrong."""
+        if self.time is not None and not clock.count and (following - number) * self.period > MAX_FIRST_GAP_DAYS:
+            raise DataError(
+                f"the first rows enter until {self.end_date(number)}, all others only after "
+                f"{self._format(period_start(following, self.period))}",
+                hint="mend the dates of the first rows, or leave them out: the monitor would begin at them",
+            )
+
+    @property
+    def _tolerated(self) -> Tolerated:
+        positive, negative = self.sampling or (1.0, 1.0)
+        return Tolerated(self.tolerance, positive / negative)
+
     def _read(
-        self, slices: Iterator[Any], state: MonitorState, clock: Clock, *, labelled: bool
-    ) -> Iterator[tuple[MonitoredRows, IntArray, dict[str, int]]]:
-        """Yield rows that count with the numbers of their periods, and how many rows do not count, and why."""
+        self, slices: Iterator[Any], state: MonitorState, clock: Clock, oldest: int | None, *, labelled: bool
+    ) -> Iterator[tuple[MonitoredRows, IntArray, SetAside]]:
+        """Yield rows that count with the numbers of their periods, and those that do not; ``oldest`` is the open period."""
         reader, age = self._reader, self.maturity if labelled else 0.0
+        following = 0 if clock.closed is None else clock.closed + 1
+        oldest = oldest if oldest is not None else following if clock.closed is not None else None
         for source, only in slices:
             days = reader.days(source)
-            inside = None if only is None or days is None else period_numbers(days + age, self.period) == only
-            if inside is not None and not inside.any():
+            numbers = np.full(source.rows, following) if days is None else period_numbers(days + age, self.period)
+            inside = np.ones(source.rows, bool) if only is None else numbers == only
+            if not inside.any():
                 continue
-            rows, counts = reader.read(source, days, state.schema, state.segments, clock.now, inside, labelled=labelled)
-            if days is None:
-                numbers = np.full(len(rows), 0 if clock.closed is None else clock.closed + 1)
-            else:
-                numbers = period_numbers(rows.day, self.period)
-            if clock.first is None and len(numbers):
-                clock.first = int(numbers.min())
-            yield rows, numbers, {name: getattr(counts, name) for name in ("waiting", "unscored", "unlabelled")}
+            waiting = inside & (days + age > clock.now) if days is not None else np.zeros(source.rows, bool)
+            closed = inside & (numbers < oldest) if oldest is not None else np.zeros(source.rows, bool)
+            considered = inside & ~waiting & ~closed
+            if clock.first is None and considered.any():
+                clock.first = int(numbers[considered].min())
+            rows = reader.read(source, days, state.schema, state.segments, considered, labelled=labelled)
+            own = np.full(len(rows), following) if days is None else period_numbers(rows.day, self.period)
+            yield rows, own, SetAside(*(reader.count_periods(source, numbers, some) for some in (waiting, closed)))
 
     def _has_ended(self, number: int, clock: Clock) -> bool:
         return self.time is None or period_start(number + 1, self.period) <= clock.now
@@ -306,7 +371,7 @@ class Monitor:
         """Return the state of the monitor."""
         state = self.state
         processes, clock = state.processes, state.clock
-        alarms = list_alarms(state, self.period, Dates(self.end_date, self.scoring_date))
+        alarms = list_alarms(state, self.period, self.budget, Dates(self.end_date, self.scoring_date))
         outcomes, expected, rows = processes.totals[0].tolist()
         low, high = ratio_interval(outcomes, expected, rows, INTERVAL_LEVEL)
         limit = float(state.segments.log_limits(self.alpha)[0])
@@ -315,11 +380,14 @@ class Monitor:
             None if clock.closed is None else self.end_date(clock.closed), len(state.segments), self.alpha, self.budget,
             outcomes / expected if expected else math.nan, low, high,
             detectable_ratio(expected / rows if rows else 0.0, rows, limit), state.rows,
-            () if state.drift is None else state.drift.alarms(state.segments), tuple(self._notes(state)),
+            () if state.drift is None or self.cluster is not None else state.drift.alarms(state.segments),
+            tuple(self._notes(state)),
         )  # fmt: skip
 
     def _notes(self, state: MonitorState) -> Iterator[str]:
         yield from state.notes
+        if self.time is not None and not self.maturity:
+            yield "outcomes count as soon as their rows are given: maturity is 0"
         if state.open is not None and state.open.count:
             yield f"{state.open.count:,} rows of a period that has not ended yet do not count so far"
         for count, text in (
@@ -328,9 +396,18 @@ class Monitor:
             (state.rows.closed, "rows of the last update belong to closed periods: counted before, or too late"),
             (state.rows.unscored, "mature rows of the last update have no score"),
             (state.rows.unlabelled, "mature rows of the last update have no outcome, and are left out"),
-        ):
+            (state.rows.dropped, "rows since the start have no outcome, and are left out"),
+            (state.rows.missed, "rows since the start, at least, were missing when their period closed: they waited, and "
+             "were not given again, or came too late"),
+            (state.drift_rows.closed, "rows of the last update are of periods that are closed for drift"),
+            (state.drift_rows.unscored, "rows of the last update have no score, and are left out of drift"),
+        ):  # fmt: skip
             if count:
                 yield f"{count:,} {text}"
+        if self.cluster is not None and state.drift_rows.counted:
+            yield "drift is shown, and not tested: rows of one cluster are not independent"
+        if len(state.segments) >= self.max_segments and (ready := state.segments.unformed()):
+            yield f"{ready:,} combinations of levels have enough rows, and are no segments (max_segments)"
         if state.segments.uncounted:
             yield f"{state.segments.uncounted:,} rows are of combinations of levels beyond those that can be counted"
 

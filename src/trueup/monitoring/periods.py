@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trueup.errors import DataError
 from trueup.kernels._jit import run
-from trueup.kernels.sequential import EXTRA_COLUMNS, add_clusters, add_rows, row_factors
+from trueup.kernels.sequential import EXTRA_COLUMNS, MAX_SHIFT, SCALE, add_clusters, add_rows, row_factors
 from trueup.monitoring.eprocess import alternatives
 from trueup.monitoring.history import SegmentHistory
+from trueup.monitoring.ledger import RowLedger
 from trueup.monitoring.result import RowCounts
-from trueup.monitoring.rows import drop_given_before, drop_known
+from trueup.monitoring.rows import GivenRows
 from trueup.monitoring.segments import MAX_CANDIDATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from trueup._types import FloatArray, IntArray, UInt64Array
+    from trueup._types import FloatArray, IntArray
     from trueup.data.table import Schema
     from trueup.kernels.threads import Workers
     from trueup.monitoring.drift import DriftProcesses
@@ -32,21 +33,46 @@ MONDAY = 3.0  # days from the Monday before 1970-01-01 to that day: periods of a
 DAYS_PER_WEEK = 7.0
 BLOCK_ROWS = 15_984  # a multiple of a power of two would place all columns of a block in the same lines of a cache
 ROWS_PER_THREAD = 100_000
+MAX_PERIOD_ROWS = int(2.0**63 / (SCALE * MAX_SHIFT))  # whose sums are integers of 64 bits
+
+
+class Tolerated(NamedTuple):
+    """The relative error that raises no alarm, and by how much the sample multiplies the odds of the population."""
+
+    error: float
+    odds: float
 
 
 @dataclass(eq=False)
 class OpenPeriod:
     """A period that has not ended yet: sums of its rows so far or, with clusters, the rows themselves.
 
-    ``given`` has the ids of its rows, or the hashes of their content, in ascending order.
+    ``unscored`` and ``unlabelled`` count the rows that were left out.
     """
 
     number: int
     sums: IntArray
     candidates: list[dict[Key, int]]
-    given: UInt64Array = field(default_factory=lambda: np.empty(0, np.uint64))
+    given: GivenRows = field(default_factory=GivenRows)
     rows: MonitoredRows | None = None
     count: int = 0
+    unscored: int = 0
+    unlabelled: int = 0
+
+    @property
+    def given_rows(self) -> int:
+        """The rows that the period has, with those that are left out."""
+        return self.count + self.unscored + self.unlabelled
+
+
+@dataclass(eq=False)
+class OpenDrift:
+    """A period of the drift that has not ended yet: rows per level, and all rows."""
+
+    number: int
+    levels: IntArray
+    rows: int = 0
+    given: GivenRows = field(default_factory=GivenRows)
 
 
 @dataclass(eq=False)
@@ -96,9 +122,10 @@ class MonitorState:
     history: SegmentHistory = field(default_factory=SegmentHistory)
     drift: DriftProcesses | None = None
     drift_clock: Clock = field(default_factory=Clock)
-    drift_open: tuple[int, IntArray, int] | None = None  # period, rows per level, rows
-    drift_given: UInt64Array = field(default_factory=lambda: np.empty(0, np.uint64))
+    drift_open: OpenDrift | None = None
     rows: RowCounts = field(default_factory=RowCounts)
+    drift_rows: RowCounts = field(default_factory=RowCounts)
+    ledger: RowLedger = field(default_factory=RowLedger)
     notes: tuple[str, ...] = ()
     cached: tuple[Any, list[CellLocator]] | None = None  # locators, and the number of segments and levels that they know
 
@@ -109,27 +136,39 @@ class MonitorState:
             self.cached = known, self.segments.locators()
         return self.cached[1]
 
-    def add(self, rows: MonitoredRows, number: int, workers: Workers, tolerance: float, *, ends: bool) -> int:
-        """Add rows to a period, opened if it is not, and return how many of them were not given before.
+    def add(self, rows: MonitoredRows, number: int, workers: Workers, tolerance: Tolerated, *, ends: bool) -> int:
+        """Add rows to a period, opened if it is not, and return how many more it counts.
 
         Rows of a period that ``ends`` now need not be remembered.
         """
-        if self.open is None:
-            width = len(alternatives()) + EXTRA_COLUMNS
-            empty: list[dict[Key, int]] = [{} for _ in self.segments.combinations]
-            self.open = OpenPeriod(number, np.zeros((len(self.segments), width), np.int64), empty)
         period = self.open
+        if period is None:
+            period = self._new_period(number)
         if period.number != number:
             raise DataError(f"rows of period {number} came while period {period.number} was open")
-        rows, period.given = new_rows(rows, period.given, ends=ends)
-        period.count += len(rows)
-        if rows.cluster is not None:
-            period.rows = rows if period.rows is None else period.rows.join(rows)
-        elif len(rows):
-            self._sum_rows(rows, period, workers, tolerance)
-        return len(rows)
+        before, (rows, replaces) = period.count, period.given.admit(rows, ends=ends)
+        if replaces:
+            period = replace(self._new_period(number), given=period.given)
+        complete, unscored = rows.complete(), int(np.isnan(rows.p).sum())
+        period.unscored += unscored
+        period.unlabelled += len(rows) - len(complete) - unscored
+        period.count += len(complete)
+        if period.count > MAX_PERIOD_ROWS:
+            raise DataError(f"a period has more than {MAX_PERIOD_ROWS:,} rows", hint="choose a shorter {period}",
+                            settings={"period": "1 day"})  # fmt: skip
+        self.open = period
+        if complete.cluster is not None:
+            period.rows = complete if period.rows is None else period.rows.join(complete)
+        elif len(complete):
+            self._sum_rows(complete, period, workers, tolerance)
+        return period.count - before
 
-    def _sum_rows(self, rows: MonitoredRows, period: OpenPeriod, workers: Workers, tolerance: float) -> None:
+    def _new_period(self, number: int) -> OpenPeriod:
+        width = len(alternatives()) + EXTRA_COLUMNS
+        empty: list[dict[Key, int]] = [{} for _ in self.segments.combinations]
+        return OpenPeriod(number, np.zeros((len(self.segments), width), np.int64), empty)
+
+    def _sum_rows(self, rows: MonitoredRows, period: OpenPeriod, workers: Workers, tolerance: Tolerated) -> None:
         locators = self.locators()
         size = max(ROWS_PER_THREAD, -(-len(rows) // workers.threads))
         parts = [slice(start, start + size) for start in range(0, len(rows), size)]
@@ -150,7 +189,7 @@ class MonitorState:
             period.sums += sums
             _add_counts(period.candidates, found)
 
-    def _sum_clusters(self, rows: MonitoredRows, period: OpenPeriod, tolerance: float) -> None:
+    def _sum_clusters(self, rows: MonitoredRows, period: OpenPeriod, tolerance: Tolerated) -> None:
         """Add the rows of whole clusters; the order of rows within a cluster does not matter."""
         assert rows.cluster is not None
         rows = rows.take(np.lexsort((rows.y, rows.p, rows.cluster)))
@@ -163,13 +202,14 @@ class MonitorState:
             run(add_clusters, factors.size, segments[0], cluster, order, factors, EXTRA_COLUMNS, period.sums)
             _add_counts(period.candidates, candidates)
 
-    def _factors(self, rows: MonitoredRows, tolerance: float) -> FloatArray:
+    def _factors(self, rows: MonitoredRows, tolerance: Tolerated) -> FloatArray:
         grid = alternatives()
         out = np.empty((len(rows), len(grid) + EXTRA_COLUMNS))
-        run(row_factors, 4 * out.size, rows.y, rows.p, grid.shifts, grid.slopes, self.centre, 1.0 + tolerance, out)
+        run(row_factors, 4 * out.size, rows.y, rows.p, grid.shifts, grid.slopes, self.centre, 1.0 + tolerance.error,
+            tolerance.odds, out)  # fmt: skip
         return out
 
-    def close(self, length: float, alpha: float, budget: Budget, tolerance: float) -> None:
+    def close(self, length: float, alpha: float, budget: Budget, tolerance: Tolerated) -> None:
         """Add the open period to the evidence, raise alarms, and make segments of levels that have enough rows by now."""
         period, clock, segments = self.open, self.clock, self.segments
         assert period is not None
@@ -182,38 +222,33 @@ class MonitorState:
             segments.uncounted += combination.add_candidates(found, MAX_CANDIDATES // max(len(segments.combinations), 1))
         self.processes.append(segments.promote(), now)
         clock.close(period.number)
+        self.ledger.close(period.number, period.given_rows, period.unlabelled)
         self.open = None
 
-    def add_drift(self, rows: MonitoredRows, number: int, *, ends: bool) -> None:
-        """Add rows to the period of the drift."""
+    def add_drift(self, rows: MonitoredRows, number: int, *, ends: bool) -> int:
+        """Add rows to the period of the drift, and return how many more it counts."""
         assert self.drift is not None
-        if self.drift_open is None:
-            self.drift_open = number, np.zeros(len(self.drift.reference), np.int64), 0
-            self.drift_given = np.empty(0, np.uint64)
-        rows, self.drift_given = new_rows(rows, self.drift_given, ends=ends)
-        counts = self.drift.count(self.segments, rows.codes)
-        self.drift_open = number, self.drift_open[1] + counts, self.drift_open[2] + len(rows)
+        period = self.drift_open
+        if period is None:
+            period = OpenDrift(number, np.zeros(len(self.drift.reference), np.int64))
+        before, (rows, replaces) = period.rows, period.given.admit(rows, ends=ends)
+        if replaces:
+            period = OpenDrift(number, np.zeros_like(period.levels), given=period.given)
+        complete = rows.complete()
+        period.levels = period.levels + self.drift.count(self.segments, complete.codes)
+        period.rows += len(complete)
+        self.drift_open = period
+        return period.rows - before
 
     def close_drift(self, length: float, alpha: float) -> None:
         """Add the open period of the drift to its evidence."""
+        period = self.drift_open
         assert self.drift is not None
-        assert self.drift_open is not None
-        number, counts, rows = self.drift_open
-        self.drift.close(counts, rows, number, *self.drift_clock.span(number, length), alpha)
-        self.drift_clock.close(number)
-        self.drift_open, self.drift_given = None, np.empty(0, np.uint64)
-
-
-def new_rows(rows: MonitoredRows, given: UInt64Array, *, ends: bool) -> tuple[MonitoredRows, UInt64Array]:
-    """Return the rows that were not given before, by their ids or else by their content, and what was given by now.
-
-    Without times, rows of equal content may be different rows, and all of them are new.
-    """
-    if rows.ids is not None:
-        return drop_known(rows, given)
-    if not rows.timed or (ends and not len(given)):
-        return rows, given
-    return drop_given_before(rows, given)
+        assert period is not None
+        span = self.drift_clock.span(period.number, length)
+        self.drift.close(period.levels, period.rows, period.number, *span, alpha)
+        self.drift_clock.close(period.number)
+        self.drift_open = None
 
 
 def _add_counts(total: list[dict[Key, int]], more: Sequence[Mapping[Key, int]]) -> None:

@@ -39,7 +39,7 @@ class MonitorAlarm(Result):
     ratio, low, high : float
         Observed/expected since then, and its 90% interval, which holds at all times.
     observed, expected, rows : float
-        Outcomes, expected outcomes and rows since then.
+        Outcomes, expected outcomes and rows since then; with ``cluster`` the sums of the means of clusters, and clusters.
     p_value : float
         Adjusted for all segments and all looks: min(1, 1/(share E)).
     contradictions : int
@@ -81,7 +81,8 @@ class MonitorAlarm(Result):
     def size(self) -> str:
         """How large the error is, in words."""
         if self.contradictions:
-            return f"{self.contradictions:,} outcomes contradict a score of exactly 0 or 1"
+            many = f"{self.contradictions:,} outcomes contradict" if self.contradictions > 1 else "1 outcome contradicts"
+            return f"{many} a score of exactly 0 or 1"
         if self.varies:
             return f"the error varies with the score (observed/expected {self.low:.3g} to {self.high:.3g})"
         return f"observed/expected {self.ratio:.3g} ({self.low:.3g} to {self.high:.3g})"
@@ -98,7 +99,7 @@ class MonitorAlarm(Result):
 
 @dataclass(frozen=True)
 class RowCounts(Result):
-    """What became of the rows that a monitor was given: all that were counted, and those of the last update that were not.
+    """What became of the rows that a monitor was given: of all its life, or of the last update those that did not count.
 
     Attributes
     ----------
@@ -112,6 +113,11 @@ class RowCounts(Result):
         Rows of periods that were closed already: counted before, or too late.
     unscored, unlabelled : int
         Rows without a score; mature rows without an outcome.
+    dropped : int
+        Mature rows without an outcome that were left out, over the life of the monitor.
+    missed : int
+        Rows, at least, that were missing when their period closed, over the life of the monitor: they waited, and were not
+        given again, or came too late.
     """
 
     counted: int = 0
@@ -120,6 +126,8 @@ class RowCounts(Result):
     closed: int = 0
     unscored: int = 0
     unlabelled: int = 0
+    dropped: int = 0
+    missed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,9 +192,12 @@ class MonitorReport(Result):
                 "Silence says only that no error above the detectable size, observed/expected "
                 f"{self.detectable:.3g} over all rows, has shown yet."
             )
+        left_out = self.rows.dropped + self.rows.missed
+        known = f" ({left_out:,} are, at least: {left_out / (left_out + self.rows.counted):.1%})" if left_out else ""
         return (
-            f"If the scores are right given everything that matured earlier, the chance that this monitor {over}, over all "
-            f"{self.segments:,} segments and all looks, is at most {100 * self.alpha:.3g}%. {silence}"
+            "If the scores are right given everything that matured earlier, and whether a row is left out does not depend "
+            f"on its outcome{known}, the chance that this monitor {over}, over all {self.segments:,} segments and all "
+            f"looks, is at most {100 * self.alpha:.3g}%. {silence}"
         )
 
     @property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.data.bins import format_date
 from trueup.data.clusters import cluster_keys
 from trueup.data.columns import check_distinct_roles, days_of
 from trueup.data.folds import hash_numbers
@@ -15,7 +17,6 @@ from trueup.data.frame import choose_features, read_features
 from trueup.data.table import Schema, Table
 from trueup.data.values import as_numbers, check_outcome, check_scores, describe_rows
 from trueup.errors import ArgumentError, ColumnError, DataError
-from trueup.monitoring.result import RowCounts
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
     from trueup.monitoring.segments import MonitoredSegments
 
 UNLABELLED = ("error", "drop", "zero")
-MAX_OVERLAP = 0.5  # of the rows of an open period without ids, in a batch that does not have all of them
+GROWN_SHARE = 0.9  # of the rows that were given before, in a log that has grown: some may have been corrected or deleted
 
 
 @dataclass(eq=False)
 class MonitoredRows:
-    """Rows of one batch: outcome, score, day at which they enter, and level codes; cluster and id if there are any."""
+    """Rows of one batch: outcome, score, day at which they enter, and level codes; cluster and id if there are any.
+
+    Rows without an outcome or a score, NaN, are among them until `complete` leaves them out.
+    """
 
     y: FloatArray
     p: FloatArray
@@ -48,6 +52,16 @@ class MonitoredRows:
         cluster, ids = (None if array is None else array[rows] for array in (self.cluster, self.ids))
         codes = [own[rows] for own in self.codes]
         return MonitoredRows(self.y[rows], self.p[rows], self.day[rows], codes, cluster, ids, self.timed)
+
+    def complete(self) -> MonitoredRows:
+        """Return the rows with an outcome and a score."""
+        known = ~np.isnan(self.y) & ~np.isnan(self.p)
+        return self if known.all() else self.take(known)
+
+    def hashes(self) -> UInt64Array:
+        """Return a hash of the content of every row, apart from the outcome, which may change until the period ends."""
+        more = [] if self.cluster is None else [self.cluster.astype(np.float64)]
+        return hash_numbers([self.p, self.day, *self.codes, *more])
 
     def join(self, other: MonitoredRows) -> MonitoredRows:
         """Return both rows together."""
@@ -78,7 +92,8 @@ def drop_known(rows: MonitoredRows, known: UInt64Array) -> tuple[MonitoredRows, 
     order = np.lexsort((rows.y, rows.p, rows.ids))
     ordered, y, p = rows.ids[order], rows.y[order], rows.p[order]
     is_same = ordered[1:] == ordered[:-1]
-    if (differing := is_same & ((y[1:] != y[:-1]) | (p[1:] != p[:-1]))).any():
+    changed = [(one[1:] != one[:-1]) & ~(np.isnan(one[1:]) & np.isnan(one[:-1])) for one in (y, p)]
+    if (differing := is_same & (changed[0] | changed[1])).any():
         raise DataError(
             f"{int(differing.sum()):,} rows have the id of another row, and another outcome or score",
             hint="give every row once, with its final outcome: to choose one of them could depend on the outcome",
@@ -88,32 +103,55 @@ def drop_known(rows: MonitoredRows, known: UInt64Array) -> tuple[MonitoredRows, 
     return rows.take(taken), np.union1d(known, rows.ids[taken])
 
 
-def drop_given_before(rows: MonitoredRows, given: UInt64Array) -> tuple[MonitoredRows, UInt64Array]:
-    """Return the rows that are not among those with the hashes ``given``, and the hashes of all by now.
+@dataclass(eq=False)
+class GivenRows:
+    """What was given of an open period: ids or, without them, hashes of the content of rows, and their latest time."""
 
-    A log that grows has all rows that it had before. Batches that follow each other have none of them. Anything between
-    the two is ambiguous without ids.
-    """
-    more = [] if rows.cluster is None else [rows.cluster.astype(np.float64)]
-    hashes = hash_numbers([rows.y, rows.p, rows.day, *rows.codes, *more])
-    before, before_counts = np.unique(given, return_counts=True)
-    place = np.minimum(np.searchsorted(before, hashes), max(len(before) - 1, 0))
-    seen = before[place] == hashes if len(before) else np.zeros(len(hashes), bool)
-    counts = np.bincount(place[seen], minlength=len(before))
-    again = int(np.minimum(counts, before_counts).sum())
-    kept = np.ones(len(hashes), bool)
-    if len(given) and again == len(given):
-        order = np.flatnonzero(seen)[np.argsort(place[seen], kind="stable")]
-        starts = np.cumsum(counts) - counts
-        rank = np.arange(len(order)) - starts[place[order]]
-        kept[order[rank < before_counts[place[order]]]] = False
-    elif again > MAX_OVERLAP * len(given):
-        raise DataError(
-            f"{again:,} of the {len(given):,} rows that were given for this period are given again, but not all of them",
-            hint="name the column that identifies a row, as {id}, or give every row once",
-            settings={"id": ...},
-        )
-    return rows.take(kept), np.sort(np.concatenate([given, hashes[kept]]))
+    keys: UInt64Array = field(default_factory=lambda: np.empty(0, np.uint64))  # ascending
+    latest: float = -math.inf
+
+    def admit(self, rows: MonitoredRows, *, ends: bool) -> tuple[MonitoredRows, bool]:
+        """Return the rows that were not given before, and whether they replace all that were.
+
+        Ids tell which rows are new. Without them, rows that are all later than those given before are new, and a batch with
+        (nearly) all rows that were given before is a log that has grown, which replaces them. Anything else is ambiguous.
+        Rows of a period that ``ends`` now need not be remembered. Without times every row is new.
+        """
+        if not len(rows) or not rows.timed:
+            return rows, False
+        if rows.ids is not None:
+            rows, self.keys = drop_known(rows, self.keys)
+            return rows, False
+        if ends and not len(self.keys):
+            return rows, False
+        hashes, earliest = rows.hashes(), float(rows.day.min())
+        before, follows = self.keys, earliest > self.latest
+        if not follows:
+            self._check_grown(rows, hashes, earliest)
+        self.keys = np.sort(np.concatenate([before, hashes]) if follows else hashes)
+        self.latest = float(rows.day.max())
+        return rows, not follows
+
+    def _check_grown(self, rows: MonitoredRows, hashes: UInt64Array, earliest: float) -> None:
+        """Raise unless the batch has the rows that were given before; rows of equal content tell it only over some time."""
+        distinct, counts = np.unique(self.keys, return_counts=True)
+        again = int(np.minimum(counts, _counts_of(distinct, hashes)).sum())
+        tells = earliest < self.latest or len(distinct) >= GROWN_SHARE * len(self.keys)
+        if again < GROWN_SHARE * len(self.keys) or not tells:
+            start = format_date(float(math.floor(earliest)))
+            raise DataError(
+                f"of {len(self.keys):,} rows that were given before for the period of {start}, this batch of {len(rows):,} "
+                f"has {again:,}: which of its rows are new cannot be told",
+                hint="give all rows of the period, or only rows that are later than those given before; or start a monitor "
+                "that knows the column that identifies a row, as {id}",
+                settings={"id": ...},
+            )
+
+
+def _counts_of(values: UInt64Array, among: UInt64Array) -> IntArray:
+    """Return how often each of the values occurs."""
+    ordered = np.sort(among)
+    return np.searchsorted(ordered, values, side="right") - np.searchsorted(ordered, values, side="left")
 
 
 @dataclass(frozen=True)
@@ -184,44 +222,51 @@ class RowReader:
             raise DataError(
                 f"time column {name!r} is missing {describe_rows(np.isnan(days))}", hint="fill it in, or drop these rows"
             )
+        if days.min(initial=0.0) < 0:
+            raise DataError(f"time column {name!r} has dates before 1970 {describe_rows(days < 0)}", hint="mend them")
         return days
 
     def read(
-        self, source: ColumnSource, days: FloatArray | None, schema: Schema, segments: MonitoredSegments, now: float,
-        inside: BoolArray | None = None, *, labelled: bool = True,
-    ) -> tuple[MonitoredRows, RowCounts]:  # fmt: skip
-        """Return the rows ``inside`` that count, and how many do not: immature ones, those without score or outcome."""
+        self, source: ColumnSource, days: FloatArray | None, schema: Schema, segments: MonitoredSegments,
+        considered: BoolArray, *, labelled: bool = True,
+    ) -> MonitoredRows:  # fmt: skip
+        """Return the ``considered`` rows."""
         roles = self.roles(source, labelled=labelled)
         scores = self._scores(source, roles["prediction"])
-        considered = np.ones(source.rows, bool) if inside is None else inside
         entry = np.zeros(source.rows) if days is None else days + (self.maturity if labelled else 0.0)
-        is_mature = considered & ((entry <= now) if days is not None else True)
-        scored = ~np.isnan(scores)
-        y = np.zeros(source.rows)
-        unlabelled = np.zeros(source.rows, bool)
-        if labelled:
-            raw = source.fetch(roles["outcome"])
-            y = check_outcome(raw, str(self.outcome), "binary") if not raw.missing().all() else np.full(source.rows, np.nan)
-            unlabelled = np.isnan(y) & is_mature & scored
-            if unlabelled.any() and self.unlabelled == "error":
-                raise DataError(
-                    f"the outcome {self.outcome!r} of a mature row is missing {describe_rows(unlabelled)}",
-                    hint="if outcomes are not known yet, pass {maturity}, the age at which they are; if a missing outcome "
-                    "means no event, {unlabelled}",
-                    settings={"maturity": "90 days", "unlabelled": "zero"},
-                )
-            if self.unlabelled == "zero":
-                y, unlabelled = np.where(np.isnan(y), 0.0, y), np.zeros(source.rows, bool)
-        take = np.flatnonzero(is_mature & scored & ~unlabelled)
+        y = self._outcomes(source, roles["outcome"], considered & ~np.isnan(scores)) if labelled else np.zeros(source.rows)
+        take = np.flatnonzero(considered)
         keys = [source.find(one.name, "by") for one in schema.features]
         codes = segments.encode(source, keys, scores[take], take)
         cluster, ids = (_identifiers(source, roles[role], take) for role in ("cluster", "id"))
-        counts = RowCounts(
-            waiting=int((considered & ~is_mature).sum()), unscored=int((is_mature & ~scored).sum()),
-            unlabelled=int(unlabelled.sum()),
-        )  # fmt: skip
-        rows = MonitoredRows(y[take], scores[take], entry[take], codes, cluster, ids, self.time is not None)
-        return rows, counts
+        return MonitoredRows(y[take], scores[take], entry[take], codes, cluster, ids, self.time is not None)
+
+    def _outcomes(self, source: ColumnSource, key: Hashable, needed: BoolArray) -> FloatArray:
+        """Return the outcomes, NaN where there is none, or 0 if that means no event; raise if one is needed."""
+        raw = source.fetch(key)
+        y = check_outcome(raw, str(self.outcome), "binary") if not raw.missing().all() else np.full(source.rows, np.nan)
+        if self.unlabelled == "zero":
+            return np.where(np.isnan(y), 0.0, y)
+        unlabelled = np.isnan(y) & needed
+        if unlabelled.any() and self.unlabelled == "error":
+            raise DataError(
+                f"the outcome {self.outcome!r} of a mature row is missing {describe_rows(unlabelled)}",
+                hint="if outcomes are not known yet, pass {maturity}, the age at which they are; if a missing outcome "
+                "means no event, {unlabelled}",
+                settings={"maturity": "90 days", "unlabelled": "zero"},
+            )
+        return y
+
+    def count_periods(self, source: ColumnSource, numbers: IntArray, rows: BoolArray) -> dict[int, int]:
+        """Return how many of the rows are of each period, those of one id once."""
+        take = np.flatnonzero(rows)
+        pairs = [numbers[take]]
+        if self.id is not None and len(take):
+            ids = _identifiers(source, source.find(self.id, "id"), take)
+            assert ids is not None
+            pairs = [pairs[0][np.unique(np.column_stack([pairs[0].view(np.uint64), ids]), axis=0, return_index=True)[1]]]
+        distinct, counts = np.unique(pairs[0], return_counts=True)
+        return dict(zip(distinct.tolist(), counts.tolist(), strict=True))
 
 
 def _identifiers(source: ColumnSource, key: Any, take: AnyArray) -> UInt64Array | None:
@@ -235,6 +280,10 @@ def as_day(now: Any, parameter: str = "now") -> float:
     if now is None:
         return -math.inf
     try:
+        if isinstance(now, str):
+            now = datetime.fromisoformat(now)
+        if isinstance(now, datetime) and now.tzinfo is not None:
+            now = now.astimezone(UTC).replace(tzinfo=None)
         moment = np.datetime64(now, "us")
     except (ValueError, TypeError):
         moment = np.datetime64("NaT")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 OVERALL = "all rows"
 SCORE_BANDS = "score"
 MAX_LEVELS = 100_000  # of a column; later ones count as one
+OTHER_LEVELS = "(other new levels)"
 MAX_CANDIDATES = 200_000  # combinations of levels whose rows are counted until they are enough
 DENSE_CELLS = 4_000_000  # of a lookup table
 
@@ -85,11 +86,12 @@ class MonitoredColumn:
             return np.zeros(len(raw), np.int32)
         coded = raw.categories()
         index = self._index
-        new = [level for level in coded.levels if level not in index]
-        for level in sort_levels(new)[: max(MAX_LEVELS - len(self.levels), 0)]:
+        new = sort_levels([level for level in coded.levels if level not in index])
+        room = max(MAX_LEVELS - len(self.levels), 0)
+        for level in [*new[:room], *([OTHER_LEVELS] if len(new) > room and OTHER_LEVELS not in index else [])]:
             index[level] = len(self.levels) + 1
             self.levels.append(level)
-        overflow = index.get(self.levels[-1], 0) if self.levels else 0
+        overflow = index.get(OTHER_LEVELS, 0)
         return np.array([*(index.get(level, overflow) for level in coded.levels), 0], np.int32)[coded.codes]
 
     @cached_property
@@ -262,13 +264,22 @@ class MonitoredSegments:
                 added += 1
         return added
 
+    def unformed(self) -> int:
+        """Return the number of cells that have enough rows, and are no segments."""
+        return sum(rows >= self.min_rows for one in self.combinations for rows in one.candidates.values())
+
     def places(self) -> dict[int, tuple[tuple[int, ...], Key]]:
         """Return the columns and the level codes of every segment, except of those that pool levels."""
         return {at: (one.columns, key) for one in self.combinations for key, at in one.cells.items()}
 
     def number_of(self, columns: tuple[int, ...], key: Key) -> int | None:
         """Return the segment of level codes, None if there is none."""
-        return next((one.cells.get(key) for one in self.combinations if one.columns == columns), None)
+        combination = self._by_columns.get(columns)
+        return None if combination is None else combination.cells.get(key)
+
+    @cached_property
+    def _by_columns(self) -> dict[tuple[int, ...], SegmentCombination]:
+        return {one.columns: one for one in self.combinations}
 
     def log_limits(self, alpha: float) -> FloatArray:
         """Return the logarithm of the evidence at which each segment raises an alarm."""

@@ -203,7 +203,9 @@ def _label_figures(report: MonitorReport, vocabulary: Vocabulary) -> tuple[Figur
         "closed": ("of closed periods", "counted before, or too late"),
         "repeated": ("repeated", "given twice, count once"),
         "unscored": ("without a score", "mature, left out"),
-        "unlabelled": ("without an outcome", "mature, left out"),
+        "unlabelled": ("without an outcome", "mature, of the last update, left out"),
+        "dropped": ("dropped", "without an outcome, since the start"),
+        "missed": ("missed", "at least; missing when their period closed"),
     }
     return tuple(Figure(f"{vocabulary.rows} {name}", f"{getattr(rows, key):,}", detail)
                  for key, (name, detail) in texts.items())  # fmt: skip
