@@ -358,7 +358,7 @@ examples:
             ),
             "segments": (
                 Use("--by", "plan for each of their levels in the pilot"), "--share", "--segments", "--columns",
-                Use("--depth", "1, 2 (default) or 3"), "--bins", "--categorical", "--min-rows",
+                "--combined", Use("--depth", "1, 2 (default) or 3"), "--bins", "--categorical", "--min-rows",
             ),
             "test": (
                 Use("--alpha", "over all segments and looks, 0.05 by default"), "--looks", "--cluster-size", "--icc",
