@@ -220,7 +220,11 @@ def test_small_segments_are_simulated_and_never_smaller_than_a_tested_one():
     assert tu.plan(prevalence=0.3, ratio=2.5, min_rows=1)[0].rows < 50
     few = tu.plan(prevalence=0.3, rows=49)
     assert np.isnan(few.to_frame()["ratio"]).all()
-    assert few.verdict == "49 rows show no error over all rows: 49 rows of it are too few for an audit"
+    assert few.verdict == "49 rows show no error over all rows: too few for an audit"
+    assert tu.plan(prevalence=0.3, rows=1).verdict == "1 row shows no error over all rows: too few for an audit"
+    assert tu.plan(prevalence=0.3, rows=100, share=0.2).verdict == (
+        "100 rows show no error in a segment of 20% of the rows: 20 in the segment are too few for an audit"
+    )
     assert tu.plan(prevalence=0.3, rows=80)[0].ratio == pytest.approx(1.5, abs=0.15)
 
 

@@ -14,6 +14,7 @@ from trueup.audits.text import number
 from trueup.data.bins import DEFAULT_BINS
 from trueup.data.columns import frame_like
 from trueup.data.frame import read
+from trueup.data.values import format_rows
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import MIN_CLUSTERS, MIN_EXCESS
 from trueup.metrics.planning import (
@@ -195,9 +196,9 @@ class Plan(Result):
             own = [test.ratio for test in self.tests if test.segment == first.segment and test.test == AUDIT]
             found = [number(ratio) for ratio in own if not math.isnan(ratio)]
             if not found:
-                return (
-                    f"{first.total:,.0f} rows show no error {where}: {first.rows:,.0f} rows of it are too few for an audit"
-                )
+                total = f"{format_rows(round(first.total))} show{'s' if round(first.total) == 1 else ''} no error {where}"
+                own_rows = "" if first.share == 1.0 else f"{first.rows:,.0f} in the segment are "
+                return f"{total}: {own_rows}too few for an audit"
             return (
                 f"an audit of {first.total:,.0f} rows finds observed/expected {' and '.join(found)} {where} with "
                 f"{_percent(self.settings.power)} power"
