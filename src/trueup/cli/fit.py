@@ -377,7 +377,9 @@ def _write_held_out(calibrator: Any, table: Table, arguments: argparse.Namespace
         return {name: corrected, **mark}
 
     columns: dict[str, Any] = {"roles": model_columns(calibrator.model_), "text": text_columns(calibrator.model_.schema)}
-    return io.write_rows(arguments, arguments.held_out, make, example=HELD_OUT_EXAMPLE, some=rows, **columns)
+    written = io.write_rows(arguments, arguments.held_out, make, example=HELD_OUT_EXAMPLE, some=rows, **columns)
+    assert written is not None  # of a file
+    return written
 
 
 def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:

@@ -193,8 +193,10 @@ class RowSummary:
             hint = "pass probabilities rather than labels; are outcome and prediction swapped?"
             records.append(warn(HardPredictionWarning, message, hint, column=schema.prediction[0], stacklevel=stacklevel))
         if self.infinite:
-            listed = ", ".join(f"{name!r} ({count:,})" for name, count in self.infinite.most_common(MAX_LISTED))
-            listed += f" and {more:,} more" if (more := len(self.infinite) - MAX_LISTED) > 0 else ""
+            names = [feature.name for feature in schema.features if feature.name in self.infinite][:MAX_LISTED]
+            listed = ", ".join(f"{name!r} ({self.infinite[name]:,})" for name in names)
+            others = len(self.infinite) - MAX_LISTED
+            listed += f" and {others:,} more" if others > 0 else ""
             several = "columns have" if len(self.infinite) > 1 else "column has"
             message = f"{len(self.infinite):,} {several} infinite values: {listed}"
             hint = "they count as the largest and smallest numbers; if they stand for unknown ones, make them missing"
