@@ -166,6 +166,13 @@ def test_an_audit_of_more_rows_than_the_pilot_tests_more_segments():
     assert given.level == needed.level
 
 
+def test_an_audit_of_too_few_rows_tests_nothing():
+    few = tu.plan(PILOT, prediction="prediction", by=["region"], rows=10, ratio=1.5, monitor=True)
+    assert [test.power for test in few if test.test == "audit"] == [0.0] * (len(few) // 3)
+    small = {name: column[:30] for name, column in PILOT.items()}
+    assert tu.plan(small, prediction="prediction", by=["region"], ratio=1.5)[0].total >= 50
+
+
 def test_the_assumptions_on_segments_are_stated():
     assert "no other is counted" in tu.plan(prevalence=0.1).notes[-1]
     assert "5 score bands" in tu.plan(prevalence=0.1, monitor=True).notes[-1]

@@ -85,7 +85,7 @@ class Pilot:
         """Yield what is assumed."""
         yield "segments: those of the pilot with enough rows, in an audit of as many rows as are planned"
         if monitor:
-            yield "segments of a monitor: those that it has if the pilot starts it"
+            yield "segments of a monitor: those of one that starts with the pilot"
 
     def segments(self, combined: int) -> Iterator[tuple[Group, str, FloatArray]]:
         """Yield columns, label and scores of every segment of 1 to ``combined`` columns that has rows."""
@@ -146,4 +146,4 @@ class Pilot:
 
 def _share(shares: Mapping[Group, float], group: Group) -> float:
     """Return the share of a segment; the smallest of all if none of its columns has enough rows to be tested."""
-    return shares.get(group, min(shares.values()))
+    return shares.get(group, min(shares.values(), default=1.0))
