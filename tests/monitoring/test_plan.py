@@ -174,7 +174,7 @@ def test_an_audit_of_too_few_rows_tests_nothing():
 
 
 def test_the_assumptions_on_segments_are_stated():
-    assert "no other is counted" in tu.plan(prevalence=0.1).notes[-1]
+    assert "this one alone" in tu.plan(prevalence=0.1).notes[-1]
     assert "5 score bands" in tu.plan(prevalence=0.1, monitor=True).notes[-1]
     assert tu.plan(prevalence=0.1, segments=40).notes[-1] == "segments: 40, with the same share of alpha each"
     stated = tu.plan(prevalence=0.1, columns=[8, 4], share=0.1, monitor=True).notes

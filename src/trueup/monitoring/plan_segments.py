@@ -57,7 +57,7 @@ class StatedSegments:
             return
         bands = f"{self.score_bands} score bands are one more column" if self.score_bands > 1 else ""
         if not self.levels:
-            yield "segments: no other is counted; an audit shares alpha among all, so state their columns, or their number"
+            yield "segments: this one alone; with others it takes more rows, so state their columns, or their number"
             if monitor and bands:
                 yield f"segments of a monitor: {bands}"
             return
