@@ -191,21 +191,19 @@ class Plan(Result):
     def verdict(self) -> str:
         """The answer for the first segment, as a sentence."""
         first = self.tests[0]
+        rows = "" if self.settings.rows is None else format_rows(self.settings.rows)
         where = "over all rows" if first.share == 1.0 else f"in {first.segment}"
         if self.settings.ratio is None:
             own = [test.ratio for test in self.tests if test.segment == first.segment and test.test == AUDIT]
             found = [number(ratio) for ratio in own if not math.isnan(ratio)]
             if not found:
-                total = f"{format_rows(round(first.total))} show{'s' if round(first.total) == 1 else ''} no error {where}"
+                total = f"{rows} show{'s' if rows == '1 row' else ''} no error {where}"
                 own_rows = "" if first.share == 1.0 else f"{first.rows:,.0f} in the segment are "
                 return f"{total}: {own_rows}too few for an audit"
-            return (
-                f"an audit of {first.total:,.0f} rows finds observed/expected {' and '.join(found)} {where} with "
-                f"{_percent(self.settings.power)} power"
-            )
+            return f"an audit of {rows} finds observed/expected {' and '.join(found)} {where} with {_percent(self.settings.power)} power"
         error = f"observed/expected {number(first.ratio)} {where}"
         if self.settings.rows is not None:
-            return f"an audit of {first.total:,.0f} rows finds {error} with {_percent(first.power)} power"
+            return f"an audit of {rows} finds {error} with {_percent(first.power)} power"
         if math.isinf(first.rows):
             return f"no number of rows is enough to find {error}"
         inside = "" if first.share == 1.0 else f"{first.rows:,.0f} of them in it, "
