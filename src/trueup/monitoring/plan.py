@@ -200,7 +200,8 @@ class Plan(Result):
                 total = f"{rows} show{'s' if rows == '1 row' else ''} no error {where}"
                 own_rows = "" if first.share == 1.0 else f"{first.rows:,.0f} in the segment are "
                 return f"{total}: {own_rows}too few for an audit"
-            return f"an audit of {rows} finds observed/expected {' and '.join(found)} {where} with {_percent(self.settings.power)} power"
+            both = f"observed/expected {' and '.join(found)} {where}"
+            return f"an audit of {rows} finds {both} with {_percent(self.settings.power)} power"
         error = f"observed/expected {number(first.ratio)} {where}"
         if self.settings.rows is not None:
             return f"an audit of {rows} finds {error} with {_percent(first.power)} power"
