@@ -81,9 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
             chunks=ChunkSettings(CHUNK_ROWS, memory, spill, levels, unseen.add, show_progress, lenient),
         )  # fmt: skip
     if invalid:
+        have, their = ("has", "its") if invalid == 1 else ("have", "their")
         console.complain(
-            f"note: {invalid:,} of {format_rows(first)} {'has' if first == 1 else 'have'} no valid score: "
-            "the corrected score is missing"
+            f"note: {invalid:,} of {format_rows(first)} {have} no valid score: {their} corrected score is missing"
         )
     for note in unseen.notes():
         console.complain(f"note: {note}")
