@@ -14,7 +14,7 @@ from trueup.audits.audit import MAX_CELLS
 from trueup.audits.findings import alpha_shares, testable_segments
 from trueup.audits.segments import MemoryRows, find_families, plan_grid, segment_codes
 from trueup.audits.settings import AuditSettings
-from trueup.data.bins import check_bins, segment_column
+from trueup.data.bins import check_bins
 from trueup.kernels.threads import Workers
 from trueup.metrics.planning import audit_share, monitor_share
 from trueup.monitoring.segments import MonitoredSegments
@@ -22,7 +22,8 @@ from trueup.monitoring.segments import MonitoredSegments
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from trueup._types import FloatArray
+    from trueup._types import FloatArray, Int32Array, IntArray
+    from trueup.audits.segments import SegmentColumns
     from trueup.data.table import Table
 
     Group = tuple[int, ...]  # columns that are combined, by position; none: all rows
@@ -89,17 +90,16 @@ class Pilot:
 
     def segments(self, combined: int) -> Iterator[tuple[Group, str, FloatArray]]:
         """Yield columns, label and scores of every segment of 1 to ``combined`` columns that has rows."""
-        bins = check_bins(self.table.columns, self.bins)
-        columns = [segment_column(self.table, feature, bins) for feature in self.table.schema.features]
+        columns, columns_codes, _ = self._coded
         for size in range(1, combined + 1):
-            for group in itertools.combinations(range(len(columns)), size):
-                widths = [len(columns[at].labels) for at in group]
-                cell = np.ravel_multi_index([columns[at].codes for at in group], widths)
+            for group in itertools.combinations(range(len(columns.names)), size):
+                widths = [len(columns.labels[at]) for at in group]
+                cell = np.ravel_multi_index([columns_codes[at] for at in group], widths)
                 order = np.argsort(cell, kind="stable")
                 cells, starts = np.unique(cell[order], return_index=True)
                 for number, rows in zip(cells, np.split(order, starts[1:]), strict=True):
                     codes = np.unravel_index(number, widths)
-                    labels = (columns[at].labels[code] for at, code in zip(group, codes, strict=True))
+                    labels = (columns.labels[at][code] for at, code in zip(group, codes, strict=True))
                     yield group, " & ".join(labels), self.table.prediction[rows]
 
     def audit_share(self, group: Group, rows: float) -> float:
@@ -111,16 +111,20 @@ class Pilot:
         return _share(self._monitor_shares, group)
 
     @cached_property
+    def _coded(self) -> tuple[SegmentColumns, list[Int32Array], list[IntArray]]:
+        """Names and labels of the segment columns in an audit, codes of all rows, and rows per level."""
+        return segment_codes(self.table, self.bins, None, Workers())
+
+    @cached_property
     def _audit_shares(self) -> Callable[[int], dict[Group, float]]:
         """A function that returns the shares of tested segments by their columns, given the least rows of a segment."""
         table, workers = replace(self.table, outcome=np.zeros(len(self))), Workers()
-        named, codes, counts = segment_codes(table, self.bins, None, workers)
-        features = len(table.schema.features)
+        (columns, codes, counts), features = self._coded, len(table.schema.features)
 
         @cache
         def shares(least: int) -> dict[Group, float]:
             settings = AuditSettings(self.depth, least, 0.05, "holm", MAX_CELLS, 0, 0)
-            _, grid = plan_grid(named, counts, features, len(table), settings, 1)
+            _, grid = plan_grid(columns, counts, features, len(table), settings, 1)
             families, _ = find_families(MemoryRows.from_table(table, codes, grid, None), grid, workers)
             blocks = families[0].blocks
             testable = [testable_segments(families[0], block.tally, least) for block in blocks]
