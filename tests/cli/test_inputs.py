@@ -194,7 +194,7 @@ def test_text_scores_are_named_with_their_row(workdir, capsys):
     assert "prediction column 'p' must hold numbers; got text such as 'high' at row 3" in err
     code, _, err = call(capsys, "predict", "binary.trueup", "text.parquet", "-o", "out.csv", "--on-error", "nan")
     assert code == 0
-    assert "note: 1 of 1,000 rows have no valid score" in err
+    assert "note: 1 of 1,000 rows has no valid score" in err
 
 
 def test_remote_files_are_refused_without_the_extension(monkeypatch, capsys):
