@@ -15,7 +15,6 @@ from trueup import _forks as _forks  # notes forks from here on
 if TYPE_CHECKING:
     from trueup import decisions, errors, figures, metrics, mlflow, simulate
     from trueup.audits.audit import audit
-    from trueup.audits.plan import Plan, plan
     from trueup.audits.result import Audit, Finding
     from trueup.audits.swap_regret import swap_regret
     from trueup.audits.weak_learning import weak_learning
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from trueup.exports import export
     from trueup.modelfile import load, save
     from trueup.monitoring.monitor import Monitor
+    from trueup.monitoring.plan import Plan, plan
     from trueup.reports.page import report
 
 __all__ = [
@@ -91,7 +91,6 @@ __all__ = [
 # Module -> its public names. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
 _MODULES = {
     "audits.audit": ("audit",),
-    "audits.plan": ("Plan", "plan"),
     "audits.result": ("Audit", "Finding"),
     "audits.swap_regret": ("swap_regret",),
     "audits.weak_learning": ("weak_learning",),
@@ -115,6 +114,7 @@ _MODULES = {
     "exports": ("export",),
     "modelfile": ("load", "save"),
     "monitoring.monitor": ("Monitor",),
+    "monitoring.plan": ("Plan", "plan"),
     "reports.page": ("report",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -1,7 +1,8 @@
-"""Validation of scalar parameters: one function per kind of value, one wording for the whole package."""
+"""Validation of scalar parameters and of names: one function per kind of value, one wording for the whole package."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Sequence
 
-__all__ = ["MAX_INTEGER", "check_choice", "check_fraction", "check_integer", "check_number"]
+__all__ = ["MAX_INTEGER", "check_choice", "check_fraction", "check_integer", "check_number", "did_you_mean"]
 
 MAX_INTEGER = 2**31 - 1  # of parameters that have no smaller limit
+MIN_PREFIX, MAX_SUGGESTED = 2, 4  # letters that may abbreviate a name; names that are suggested
 
 
 def check_integer(
@@ -70,6 +72,26 @@ def check_choice(name: str, value: Any, allowed: Collection[object], hint: str |
     if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(repr(word) for word in allowed)
         raise ArgumentError(f"{name} must be one of {listed}; got {value!r}", hint, parameter=name)
+
+
+def did_you_mean(
+    name: str, names: Sequence[str], similarity: float = 0.6, write: Callable[[str], str] = repr, *, marks: str = ""
+) -> str:
+    """Return "did you mean 'region'?", or an empty text if none of ``names`` is similar.
+
+    It is one that differs in case only, or those that begin with ``name``, or else the most similar one. Leading ``marks``,
+    such as the hyphens of options, do not count as letters.
+    """
+    wanted = name.lower()
+    found = [known for known in names if known.lower() == wanted][:1]
+    if not found and len(wanted.lstrip(marks)) >= MIN_PREFIX:
+        found = [known for known in names if known.lower().startswith(wanted)]
+    if not 0 < len(found) <= MAX_SUGGESTED:
+        found = difflib.get_close_matches(name, names, n=1, cutoff=similarity)
+    if not found:
+        return ""
+    *others, last = map(write, found)
+    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
 
 
 def _is_real(value: Any) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "HardPredictionWarning",
     "IdentifierWarning",
     "ImportedModelWarning",
+    "InfiniteValueWarning",
     "InvalidScoreWarning",
     "LeakageWarning",
     "LostWorkerError",
@@ -182,6 +183,10 @@ class LeakageWarning(TrueupWarning):
 
 class InvalidScoreWarning(TrueupWarning):
     """Some rows have no valid score, and their prediction is NaN, as ``on_error="nan"`` requests."""
+
+
+class InfiniteValueWarning(TrueupWarning):
+    """Columns that form segments or features have infinite values, which count as the largest and smallest numbers."""
 
 
 class DroppedColumnWarning(TrueupWarning):

@@ -52,6 +52,10 @@ CASES = {
     "OneClassWarning": (
         lambda: independent() | {"y": np.zeros(2000)}, {}, "every outcome in column 'y' is 0 (2,000 rows)", "y",
     ),
+    "InfiniteValueWarning": (
+        lambda: independent() | {"a": np.r_[-np.inf, np.arange(1998) % 30, np.inf], "b": np.r_[np.inf, np.ones(1999)]}, {},
+        "2 columns have infinite values: 'a' (2), 'b' (1)", None,
+    ),
     "SoftOutcomeWarning": (
         lambda: independent() | {"y": independent()["p"]}, {}, "2,000 of 2,000 outcomes in column 'y' are neither", "y",
     ),

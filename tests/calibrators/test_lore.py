@@ -326,6 +326,7 @@ def test_huge_numbers_are_accepted():
 
 
 @pytest.mark.parametrize("own", [{}, {"embedding": "columns"}, {"embedding": PCA(1)}, {"gamma": math.inf}])
+@pytest.mark.filterwarnings("ignore::trueup.errors.InfiniteValueWarning")
 def test_infinite_numbers_are_rejected_in_training(own):
     data = plane(50)
     data["b"][[3, 7]] = np.inf, -np.inf
@@ -351,6 +352,7 @@ def test_infinite_numbers_are_rejected_in_prediction(own, tmp_path):
                 ask(row)
 
 
+@pytest.mark.filterwarnings("ignore::trueup.errors.InfiniteValueWarning")
 def test_infinite_numbers_are_accepted_without_distances():
     data = plane(200)
     fix = tu.LoRe("p", ["a"], gamma=math.inf).fit(data, data["y"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -63,6 +64,16 @@ def test_a_share_counts_all_segments_that_have_rows(loans_directory, capsys):
     code, _, err = run(capsys, *rows, "--min-rows", "1000", "--min-tested", "99%")
     assert code == 4
     assert "less than the 99% required" in err
+
+
+@pytest.mark.parametrize("output", [[], ["--quiet"], ["--json", "-"]])
+def test_the_condition_that_was_met_is_one_line_on_standard_error(loans_directory, capsys, output):
+    code, out, err = run(capsys, *LOANS, "--tolerance", "1%", "--fail-if", "possibly-material,miscalibrated", *output)
+    assert code == 1
+    assert re.fullmatch(
+        r"gate failed \(exit code 1\): material: \d+ of \d+ segments \(--fail-if possibly-material,miscalibrated\)\n", err
+    )
+    assert "gate failed (exit code" not in out
 
 
 def test_what_was_found_counts_before_what_could_not_be_tested(loans_directory, capsys):

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from commands import call
+from trueup.data.sources import sniff_suffix
 
 ROLES = ["--outcome", "y", "--prediction", "p"]
 FEATURES = ["--by", "country,age"]
@@ -65,6 +66,23 @@ def test_an_audit_of_standard_input_equals_that_of_the_file(name, kind, options,
     assert call(capsys, "audit", name, *words) == call(capsys, "audit", f"few.{kind}", *words)
 
 
+@pytest.mark.parametrize("header", ["[p],[y]", "{p},y", '"[p]",y'])
+def test_a_header_that_begins_with_a_bracket_is_csv(header, feed, spill, capsys):
+    feed((header + "\n" + "0.2,0\n0.3,1\n" * 40).encode())
+    names = [name.strip('"') for name in header.split(",")]
+    code, out, _ = call(capsys, "audit", "-", "--prediction", names[0], "--outcome", names[1], "--csv", "-")
+    assert code == 0
+    assert out.splitlines()[1].startswith("all rows,")
+
+
+@pytest.mark.parametrize("text", ['[{"p": 0.2, "y": 0}]', '[\n  {"p": 0.2, "y": 0}\n]', '\ufeff { "p": 0.2, "y": 0}\n'])
+def test_records_and_arrays_of_records_are_json(text, tmp_path):
+    path = tmp_path / "content"
+    path.write_text(text)
+    assert sniff_suffix(path, None, "") == ".json"
+    assert sniff_suffix(path, "csv", "") == ".csv"
+
+
 def test_pages_name_standard_input_and_its_digest(workdir, feed, spill, capsys):
     feed((workdir / "rows.csv").read_bytes())
     code, out, _ = call(capsys, "audit", "-", *ROLES, *FEATURES, "--json", "-")
@@ -84,6 +102,17 @@ def test_predictions_go_to_standard_output(workdir, feed, spill, capsys):
     code, out, err = call(capsys, *words)
     assert (code, err, len(out.splitlines())) == (0, "", len(frame))
     assert json.loads(out.splitlines()[0]) == {"p_trueup": pl.read_csv("expected.csv")["p_trueup"][0]}
+
+
+def test_one_row_is_one_row(workdir, feed, capsys):
+    frame = pl.read_parquet("few.parquet").with_columns(country=pl.lit("Atlantis"))
+    frame.head(1).write_parquet("one.parquet")
+    _, _, err = call(capsys, "predict", "binary.trueup", "one.parquet", "-o", "-")
+    assert "note: country: 1 row has a level that the model has not seen ('Atlantis'), treated as missing" in err
+    assert err.endswith("wrote 1 row with p_trueup to standard output\n")
+    frame.with_columns(y=pl.when(pl.int_range(pl.len()) > 0).then("y")).write_parquet("unlabelled.parquet")
+    _, out, _ = call(capsys, "audit", "unlabelled.parquet", *ROLES, *FEATURES, "--unlabelled", "drop")
+    assert "1 row without an outcome was set aside" in out
 
 
 def test_a_fit_on_standard_input_is_that_of_the_file(workdir, feed, spill, capsys):
@@ -165,7 +194,7 @@ def test_text_scores_are_named_with_their_row(workdir, capsys):
     assert "prediction column 'p' must hold numbers; got text such as 'high' at row 3" in err
     code, _, err = call(capsys, "predict", "binary.trueup", "text.parquet", "-o", "out.csv", "--on-error", "nan")
     assert code == 0
-    assert "note: 1 of 1,000 rows have no valid score" in err
+    assert "note: 1 of 1,000 rows has no valid score" in err
 
 
 def test_remote_files_are_refused_without_the_extension(monkeypatch, capsys):

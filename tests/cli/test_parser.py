@@ -100,6 +100,34 @@ def test_numeric_options_state_what_they_need_and_what_they_got(capsys):
             assert err == f"error: {name} must be {needed}; got 'few'\nhint: see trueup {verb} --help\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["audit", "x.csv", "--pred", "p"], "did you mean --prediction?"),
+        (["plan", "--pre", "2%"], "did you mean --prediction or --prevalence?"),
+        (["decide", "x.csv", "--cost=5"], "did you mean --cost-fn, --cost-fp, --cost-tp or --cost-tn?"),
+        (["exp"], "did you mean explain or export?"),
+        (["fit", "x.csv", "--method", "temp"], "did you mean --method temperature?"),
+        (["audit", "x.csv", "--zoo", "p"], "see trueup audit --help"),
+    ],
+)
+def test_the_beginning_of_a_word_is_completed(words, hint, capsys):
+    code, _, err = call(capsys, *words)
+    assert code == 2
+    assert err.splitlines()[-1] == f"hint: {hint}"
+
+
+@pytest.mark.parametrize(
+    "words", [["fit", "x.csv", "--outcome", "y", "--prediction", "p"], ["export", "m.trueup"], ["demo"]]
+)
+def test_what_is_always_a_file_does_not_go_to_standard_output(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("y,p\n1,0.2\n")
+    code, out, err = call(capsys, *words, "-o", "-")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: -o - is not possible here: the output is a file\nhint: name it, such as -o ")
+
+
 def test_help_lists_the_existing_profiles():
     from trueup.reports.profiles import PROFILES
 

@@ -48,6 +48,13 @@ def test_a_pilot_with_columns_a_monitor_and_all_outputs(capsys):
     assert out.endswith("wrote plan.svg\nwrote plan.json\n")
 
 
+def test_pairs_of_columns(capsys):
+    words = ["plan", "pilot.csv", "--prediction", "p", "--by", "region,zip", "--categorical", "zip", "--json", "-"]
+    singles, pairs = (json.loads(call(capsys, *words, *more)[1])["tests"] for more in ([], ["--combined", "2"]))
+    assert pairs[: len(singles)] == singles
+    assert {"region=east & zip=02", "region=north & zip=00"} < {test["segment"] for test in pairs[len(singles) :]}
+
+
 def test_json_on_standard_output(capsys):
     code, out, _ = call(capsys, "plan", "pilot.csv", "--prediction", "p", "--rows", "900", "--json", "-")
     assert code == 0
@@ -63,6 +70,14 @@ def test_json_on_standard_output(capsys):
         (["--prevalence", "0.1", "--columns", "a"], "--columns a is not a list of integers", "--columns 10,5,4"),
         (["--prevalence", "0.1", "--weekly-rows", "9"], "--weekly-rows needs --monitor", "--monitor"),
         (["--prevalence", "0.1", "-o", "plan.html"], "does not have the extension of a picture", "-o plan.svg"),
+        (
+            ["--prevalence", "0.1", "--ratio", "20%"],
+            "observed/expected; got '20%'",
+            "1.2 is 20% more outcomes than expected",
+        ),
+        (["--prevalence", "0.1", "--share", "5"], "--share must be at most 1; got 5.0", "--share 0.05 for 5% of the rows"),
+        (["--prevalence", "0.1", "--power", "80"], "--power must lie between 0 and 1; got 80.0", "0.8 is 80%"),
+        (["--prevalence", "2"], "--prevalence must lie between 0 and 1; got 2.0", "0.02 is 2%"),
         (["--prevalence", "x"], "--prevalence must be a number; got 'x'", "write 0.02 or 2%"),
         (["--prevalence", "0.1", "--rows", "0"], "--rows must be an integer at least 1; got 0", ""),
         (["--prevalence", "0.1", "--cluster-size", "0"], "--cluster-size must be a number at least 1; got 0.0", ""),

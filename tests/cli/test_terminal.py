@@ -21,9 +21,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+import trueup as tu
 from commands import ROLES, interrupted, run
 from trueup.cli import console, main
 from trueup.cli.console import ProgressDisplay
+
+GATE = r"gate failed \(exit code 1\): miscalibrated: \d+ of \d+ segments \(--fail-if miscalibrated\)\n"
 
 
 def command(*arguments, **more):
@@ -268,8 +271,27 @@ def test_audit_ignores_a_closed_pipe_and_keeps_the_exit_code(loans_directory):
             assert process.stdout is not None
             assert process.stderr is not None
             process.stdout.close()
-            assert process.stderr.read() == b""
+            assert re.fullmatch(GATE, process.stderr.read().decode())
             assert process.wait() == 1
+
+
+def test_rows_for_a_reader_that_takes_only_the_first_are_not_said_to_be_written(tmp_path):
+    rows = tu.simulate.lending(20_000, seed=0)
+    names = ("region", "prediction", "outcome")
+    lines = (",".join(map(str, row)) for row in zip(*(rows[name] for name in names), strict=True))
+    (tmp_path / "rows.csv").write_text("\n".join([",".join(names), *lines]) + "\n")
+    model = tmp_path / "m.trueup"
+    tu.save(tu.Platt("prediction").fit(rows, rows["outcome"]), model)
+    with subprocess.Popen(
+        [sys.executable, "-m", "trueup", "predict", str(model), str(tmp_path / "rows.csv"), "-o", "-"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"region,prediction,outcome,prediction_trueup\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
 
 
 def test_help_ignores_a_closed_pipe():
@@ -295,7 +317,8 @@ def test_a_full_disk_behind_standard_output_is_an_error():
 
 def test_the_process_returns_the_exit_code(loans_directory):
     done = command("audit", "loans.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated", "--quiet")
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.returncode == 1
+    assert re.fullmatch(GATE, done.stderr)
 
 
 WORK = """

@@ -44,6 +44,8 @@ CASES = [
     ({}, {"outcome": "Y"}, r"no column 'Y' to use as outcome\nhint: did you mean 'y'\?"),
     ({}, {"outcome": "zzz"}, r"no column 'zzz' to use as outcome\nhint: the columns are y, p"),
     ({"clicked": [1, 2, 3, 4]}, {"outcome": "cliked"}, r"no column 'cliked' to use as outcome\nhint: did you mean 'clicked'\?"),
+    ({"region": list("abcd")}, {"features": ["reg"]}, r"no column 'reg' to use as feature\nhint: did you mean 'region'\?"),
+    ({"age": [1, 2, 3, 4], "age_2": [1, 2, 3, 5]}, {"features": "AG"}, r"hint: did you mean 'age' or 'age_2'\?"),
     ({}, {"features": ["a"]}, r"no column 'a' to use as feature"),
     ({"a": [1, 2, 3, 4]}, {"features": ["a", "a"]}, r"column 'a' is named twice as feature"),
     ({}, {"outcome": "p"}, r"column 'p' is named both as prediction and as outcome"),

@@ -24,6 +24,7 @@ def tables():
     near = np.where(y > 0, "bad", "good")
     near[150] = "bad" if y[150] == 0 else "good"
     features = {"copy": np.where(y > 0, "a", "b"), "same": y.copy(), "near": near, "other": random.normal(size=200)}
+    features["other"][[3, 135, 180]] = np.inf, -np.inf, np.inf
     w = np.ones(200)
     y[5], w[[7, 60]] = np.nan, 0.0
     frame = {"y": y, "p": random.random(200), "w": w, **features}
@@ -38,6 +39,7 @@ def test_summaries_add_up_in_any_order(tables):
     assert (expected.rows, expected.unlabelled, expected.weightless) == (197, 1, 2)
     assert (expected.lowest, expected.highest, expected.hard) == (0.0, 1.0, None)
     assert (expected.equal, set(expected.pairs)) == ({"same"}, {"copy"})
+    assert expected.infinite == {"other": 3}
     summaries = [RowSummary().include(partition) for partition in partitions]
     for total in (
         reduce(add, summaries),

@@ -68,6 +68,7 @@ def test_quantile_bins_do_not_depend_on_the_order_of_the_rows():
 
 
 @given(st.lists(st.floats(allow_nan=False, width=32) | st.just(float("inf")), min_size=12, max_size=60), st.integers(1, 12))
+@pytest.mark.filterwarnings("ignore::trueup.errors.InfiniteValueWarning")
 def test_every_value_lies_in_the_interval_of_its_label(values, bins):
     column = _column(np.array(values, float), bins)
     assert len(column.codes) == len(values)

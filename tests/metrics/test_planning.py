@@ -139,11 +139,13 @@ def test_shares_of_alpha_are_those_of_an_audit(depth, combined, share):
 
 
 def test_shares_of_alpha_of_a_monitor():
-    assert monitor_share([], 2, 0) == 1.0
-    assert monitor_share([10, 5], 2, 0) == 0.1
-    # 0.45 for single columns, half of it for one of two, 90% of that for levels that are known, a tenth for one of ten.
-    assert monitor_share([10, 5], 2, 1) == pytest.approx(0.45 / 2 * 0.9 / 10)
-    assert monitor_share([10], 2, 1) == pytest.approx(0.9 * 0.9 / 10)
+    assert monitor_share([], 2, 0, 0) == 1.0
+    assert monitor_share([], 2, 0, 5) == monitor_share([10, 5], 2, 0, 5) == 0.1
+    # 0.45 for single columns, a third of it for one of two and the score bands, 90% of that for segments that are known, and
+    # 1/11 for one of ten levels and the pool.
+    assert monitor_share([10, 5], 2, 1, 5) == pytest.approx(0.45 / 3 * 0.9 / 11)
+    assert monitor_share([10, 5], 2, 2, 5) == pytest.approx(0.45 / 3 * 0.9 / 50)
+    assert monitor_share([10], 2, 1, 0) == pytest.approx(0.9 * 0.9 / 11)
 
 
 def test_the_cost_of_an_alarm_is_worked_by_hand():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits import materiality
+from trueup.data.values import format_rows
 from trueup.errors import ClusterWarning
 from trueup.metrics.reliability import error_ranges
 
@@ -489,9 +490,11 @@ def excluded_lines(result: Any) -> list[str]:
     """Return remarks on the columns and rows that a result leaves out."""
     lines = [f"column {shorten(name)} left out: {reason}" for name, reason in result.left_out.items()]
     if result.unlabelled:
-        lines.append(f"{result.unlabelled:,} rows without an outcome were set aside")
+        were = "was" if result.unlabelled == 1 else "were"
+        lines.append(f"{format_rows(result.unlabelled)} without an outcome {were} set aside")
     if result.weightless:
-        lines.append(f"{result.weightless:,} rows of weight 0 were left out")
+        were = "was" if result.weightless == 1 else "were"
+        lines.append(f"{format_rows(result.weightless)} of weight 0 {were} left out")
     return lines
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from trueup.calibrators.row_explanation import align, change_format
 from trueup.data.bins import SegmentColumn, segment_column
 from trueup.data.columns import frame_like
+from trueup.data.values import format_rows
 from trueup.kernels.sorting import digitize, order_statistics
 from trueup.metrics.result import html_table
 
@@ -118,10 +119,10 @@ class Explanation:
         write = change_format(means, self.unit)
         texts = [f"{write(mean)[1:]}{unit}" for mean in means]
         if len(texts) == 1:  # a file of an earlier version
-            return f"scores changed by {texts[0]} on average over {self.rows:,} rows"
+            return f"scores changed by {texts[0]} on average over {format_rows(self.rows)}"
         return (
             f"{self.rows_raised:,} scores raised by {texts[0]} on average, {self.rows_lowered:,} lowered by {texts[1]} "
-            f"({self.rows:,} rows)"
+            f"({format_rows(self.rows)})"
         )
 
     def coverage(self) -> str:

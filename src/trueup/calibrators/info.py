@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trueup.calibrators.stopping import EXPECTED, IMPORTED
+from trueup.data.values import format_rows
 
 SHOWN_FEATURES = 12  # in the repr of a model
 
@@ -42,7 +43,7 @@ class Info:
         file = "" if self.size is None else f", {self.size:,} bytes (format {self.format})"
         kept = [f"  evidence    {self.evidence:,} held-out rows with outcomes"] if self.evidence else []
         names = [*self.features[:SHOWN_FEATURES], *(["..."] if len(self.features) > SHOWN_FEATURES else [])]
-        origin = f"{self.method} of trueup {self.version}, fitted {self.fitted} on {self.rows:,} rows"
+        origin = f"{self.method} of trueup {self.version}, fitted {self.fitted} on {format_rows(self.rows)}"
         if self.evaluated_on == IMPORTED:
             origin = f"{self.method} model without training rows, imported by trueup {self.version} on {self.fitted}"
         unevaluated = {

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 
-from trueup._validate import check_choice, check_integer
+from trueup._validate import check_choice, check_integer, did_you_mean
 from trueup.calibrators.floors import EPS, MIN_FLOOR, OLD_FLOORS, TINY, Floors
 from trueup.calibrators.info import SHOWN_FEATURES, Info
 from trueup.calibrators.row_explanation import EffectSums, RowExplanation, explain_change, value_text
 from trueup.calibrators.serving import RowFinding, ServingCounter, ServingStats, column_finding, row_findings
 from trueup.calibrators.stopping import task_loss
-from trueup.data.columns import encoder, engine_of, find_similar_name, from_array
+from trueup.data.columns import encoder, engine_of, from_array
 from trueup.data.frame import read_like
 from trueup.data.values import LOGIT_HINT, LOGIT_SETTING, MAX_VALUE, SUM_TOLERANCE, to_probabilities
 from trueup.errors import ArgumentError, ColumnError, DataError, InvalidScoreWarning, TrueupError
@@ -545,8 +545,8 @@ class Model:
             )
         for old in names:
             if old not in self._inputs:
-                similar, known = find_similar_name(str(old), list(self._inputs)), ", ".join(self._inputs[:SHOWN_FEATURES])
-                hint = f"did you mean {similar!r}?" if similar else f"it reads {known}"
+                known = ", ".join(self._inputs[:SHOWN_FEATURES])
+                hint = did_you_mean(str(old), self._inputs) or f"it reads {known}"
                 raise ColumnError(f"the model has no column {old!r}", hint=hint)
         renamed = {name: names.get(name, name) for name in self._inputs}
         if len(set(renamed.values())) < len(renamed):
@@ -629,12 +629,12 @@ class Model:
         if not unknown:
             return
         absent = [name for name in self._inputs if name not in row]
-        suggested = ((key, find_similar_name(str(key), absent or self._inputs, MISSPELLED)) for key in unknown)
-        key, similar = next(((key, name) for key, name in suggested if name is not None), (unknown[0], None))
+        suggested = ((key, did_you_mean(str(key), absent or self._inputs, MISSPELLED)) for key in unknown)
+        key, hint = next(((key, hint) for key, hint in suggested if hint), (unknown[0], ""))
         listed = ", ".join(absent[:SHOWN_FEATURES]) + (", ..." if len(absent) > SHOWN_FEATURES else "")
         raise ColumnError(
             f"the row has a key {key!r}, which is not a column of the model" + (f", and no {listed}" if absent else ""),
-            hint=f"did you mean {similar!r}?" if similar else "leave such keys out; an absent feature counts as missing",
+            hint=hint or "leave such keys out; an absent feature counts as missing",
         )
 
 

@@ -116,7 +116,9 @@ class Gate(NamedTuple):
         fail_if = tuple(io.split_names(arguments.fail_if or ()))
         gate = cls(fail_if, audit.settings.min_tested, audit.settings.min_rows_total)
         if fail_if and audit.state in (MATERIAL, DETECTED, *([POSSIBLE] if "possibly-material" in fail_if else [])):
-            return gate._replace(exit_code=FOUND, reasons=(audit.state,))
+            count = audit.rejected if audit.state == DETECTED else audit.count_state(audit.state)
+            segments = "segment" if audit.tested == 1 else "segments"
+            return gate._replace(exit_code=FOUND, reasons=(f"{audit.state}: {count:,} of {audit.tested:,} {segments}",))
         named = io.split_names(arguments.by or ())
         left_out = [f"column {name!r} of --by was left out: {why}" for name, why in audit.left_out.items() if name in named]
         shortfalls = (*(audit.shortfalls if fail_if else audit.unmet), *left_out) if gate.is_set else ()
@@ -133,6 +135,7 @@ class Gate(NamedTuple):
         if not self.is_set:
             return ""
         reasons = f": {'; '.join(self.reasons)}" if self.reasons else ""
+        reasons += f" (--fail-if {','.join(self.fail_if)})" if self.exit_code == FOUND else ""
         word = "passed" if self.exit_code == PASSED else "failed"
         return f"gate {word} (exit code {self.exit_code}){reasons}"
 
@@ -179,7 +182,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not to_standard_output:
         _show(audits, arguments, exports)
     gate = Gate.of(audits.audit, arguments)
-    if gate.exit_code == UNTESTABLE:
+    if gate.exit_code != PASSED:  # also where the report goes to standard output
         console.complain(gate.line)
     return gate.exit_code
 

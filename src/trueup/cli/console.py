@@ -29,15 +29,18 @@ def printable(text: str) -> str:
     return "".join(letter if letter == "\n" or letter.isprintable() else "·" for letter in text)
 
 
-def emit(write: Callable[[TextIO], Any], *, data: bool = False) -> None:
-    """Call ``write`` with standard output, encoded in UTF-8 if it gets ``data``; a closed pipe is not an error."""
+def emit(write: Callable[[TextIO], Any], *, data: bool = False) -> bool:
+    """Call ``write`` with standard output, encoded in UTF-8 if it gets ``data``; return whether a reader took all of it.
+
+    A reader that has closed its pipe, such as head, is not an error.
+    """
     from trueup.errors import FileError
 
     stream = sys.stdout
     if stream is None:
         if data:
             raise FileError("cannot write to standard output: it is closed", hint="name a file instead of -")
-        return
+        return False
     if isinstance(stream, io.TextIOWrapper):
         # Text shows ? for characters that the terminal cannot encode; in data that would change values.
         stream.reconfigure(encoding="utf-8" if data else stream.encoding, errors="replace")
@@ -50,6 +53,8 @@ def emit(write: Callable[[TextIO], Any], *, data: bool = False) -> None:
             os.dup2(null.fileno(), stream.fileno())
         if not isinstance(error, BrokenPipeError):
             raise FileError(f"cannot write to standard output: {error.strerror or error}") from error
+        return False
+    return True
 
 
 def say(text: str = "") -> None:

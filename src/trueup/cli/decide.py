@@ -31,6 +31,7 @@ from trueup.data.chunks import format_to_write
 from trueup.data.frame import read
 from trueup.data.sql import column_names
 from trueup.data.table import Table
+from trueup.data.values import format_rows
 from trueup.decisions.evaluate import ACT, RuleEvaluation, SegmentCosts, dominated_actions, threshold_of
 from trueup.decisions.rowwise import RowRule
 from trueup.decisions.rules import Rule
@@ -253,7 +254,8 @@ def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace)
 
     roles = {"prediction": [evaluation.prediction], "cost": list(found.values())}
     rows = io.write_rows(arguments, path, make, example=ROWS_EXAMPLE, roles=roles)
-    return f"wrote {path}: {rows:,} rows with column {name}"
+    assert rows is not None  # of a file
+    return f"wrote {path}: {format_rows(rows)} with column {name}"
 
 
 # Output
@@ -500,13 +502,14 @@ class DecisionText:
             f"(largest difference of distribution functions {self.cost.distance:.3f})"
         )
         if labelled.unlabelled:
-            yield f"{labelled.unlabelled:,} labelled rows without an outcome were dropped"
+            rows = "1 labelled row" if labelled.unlabelled == 1 else f"{labelled.unlabelled:,} labelled rows"
+            yield f"{rows} without an outcome {'was' if labelled.unlabelled == 1 else 'were'} dropped"
 
     def _row_notes(self) -> Iterator[str]:
         tables = (self.evaluation.table, self.evaluation.labelled)
         weightless = sum(table.weightless for table in tables if table is not None)
         if weightless:
-            yield f"{weightless:,} rows of weight 0 were dropped"
+            yield f"{format_rows(weightless)} of weight 0 {'was' if weightless == 1 else 'were'} dropped"
         if any(fixed and name in action_names(self.evaluation.rule) for name, fixed in self.problem.fixed.items()):
             if self.cost.target == "population":
                 yield "the cost per row does not include fixed costs"

@@ -30,6 +30,7 @@ MAX_LISTED_SEGMENTS = 4
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command, print each step when it is done, and return the exit code."""
+    io.check_is_file(arguments.output, example="trueup-demo.html")
     check_writable(arguments.output)
 
     def show(*parts: str | TextTable) -> None:

@@ -18,6 +18,7 @@ EXAMPLE = "model.onnx"
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     output = arguments.output
+    io.check_is_file(output, example=EXAMPLE)
     io.check_outputs([(output, EXAMPLE), (f"{output}{CERTIFICATE_SUFFIX}", EXAMPLE)], [arguments.model])
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")

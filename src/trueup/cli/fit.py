@@ -28,7 +28,7 @@ from trueup.cli.predict import model_columns, text_columns
 from trueup.data.chunks import format_to_write
 from trueup.data.frame import read
 from trueup.data.table import HELD_OUT_SUFFIX
-from trueup.data.values import to_probabilities
+from trueup.data.values import format_rows, to_probabilities
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
 from trueup.modelfile import load, save
 
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     written = [f"wrote {arguments.output} ({model.info().map}; {io.file_size(arguments.output)})"]
     if held_out_rows is not None:
-        written.append(f"wrote {arguments.held_out}: {held_out_rows:,} rows with held-out corrected scores")
+        written.append(f"wrote {arguments.held_out}: {format_rows(held_out_rows)} with held-out corrected scores")
     if arguments.json is not None:
         written.append(f"wrote {arguments.json}")
     show_page([*_page(model, table, calibrator), "", *written, *after_fit(arguments, model)])
@@ -102,6 +102,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
             f"--memory is for the method {CHUNKED_METHOD}; {arguments.method} needs all rows in memory",
             hint="leave --memory out, or fit on a sample of the rows with --sql",
         )
+    io.check_is_file(arguments.output, example="model.trueup")
     sources = io.source_files(arguments)
     if arguments.validation is not None:
         message = f"--validation is not for {arguments.method}, which does not use validation rows"
@@ -376,7 +377,9 @@ def _write_held_out(calibrator: Any, table: Table, arguments: argparse.Namespace
         return {name: corrected, **mark}
 
     columns: dict[str, Any] = {"roles": model_columns(calibrator.model_), "text": text_columns(calibrator.model_.schema)}
-    return io.write_rows(arguments, arguments.held_out, make, example=HELD_OUT_EXAMPLE, some=rows, **columns)
+    written = io.write_rows(arguments, arguments.held_out, make, example=HELD_OUT_EXAMPLE, some=rows, **columns)
+    assert written is not None  # of a file
+    return written
 
 
 def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:
@@ -385,16 +388,17 @@ def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:
     features = f"{count} feature{'' if count == 1 else 's'}" if count else "the score alone"
     parts: list[str | TextTable] = [
         history.reason,
-        f"{info.method} on {info.rows:,} rows and {features}; {describe_evaluation(history)}",
+        f"{info.method} on {format_rows(info.rows)} and {features}; {describe_evaluation(history)}",
     ]
     parts += [f"column {name} left out: {reason}" for name, reason in table.left_out.items()]
     if table.sampling is not None:
         parts.append(f"the rows are a sample, {table.sampling}: each is weighted by 1 / the share of its outcome")
     if table.unlabelled:
-        parts.append(f"{table.unlabelled:,} rows without an outcome were dropped")
+        were = "was" if table.unlabelled == 1 else "were"
+        parts.append(f"{format_rows(table.unlabelled)} without an outcome {were} dropped")
     if explanation.corrections:
         shown = min(MAX_SHOWN, len(explanation.corrections))
-        sample = "" if explanation.rows == info.rows else f" (on a random sample of {explanation.rows:,} rows)"
+        sample = "" if explanation.rows == info.rows else f" (on a random sample of {format_rows(explanation.rows)})"
         largest = "largest correction" if shown == 1 else f"{shown} largest corrections"
         parts += [f"{explanation.headline()}{sample}; the {largest}:", *corrections_tables(explanation, MAX_SHOWN)]
     if isinstance(model.map, PatchMap) and model.map.patches:

@@ -324,6 +324,12 @@ def source_files(arguments: argparse.Namespace) -> list[Path]:
     return [*paths, *(Path(name) for name in (*filter(os.path.lexists, quoted), *matches))]
 
 
+def check_is_file(path: str, *, example: str) -> None:
+    """Raise if an output that is always a file is to be standard output."""
+    if path == STANDARD_OUTPUT:
+        raise ArgumentError("-o - is not possible here: the output is a file", hint=f"name it, such as -o {example}")
+
+
 def check_outputs(outputs: Iterable[tuple[str | None, str]], sources: Iterable[str | Path]) -> None:
     """Raise if one of ``outputs``, pairs of path and example, cannot be written, is in ``sources``, or is given twice."""
     inputs = list(sources)
@@ -353,16 +359,19 @@ def replacing_file(path: str, *, example: str) -> Iterator[Path]:
         raise cannot_write(Path(path), error, example=example) from error
 
 
-def write_rows(arguments: argparse.Namespace, path: str, make: MakeColumns, *, example: str, **settings: Any) -> int:
-    """Write the rows of a command, with columns by ``make``, to a file that replaces ``path``; return the row count."""
+def write_rows(arguments: argparse.Namespace, path: str, make: MakeColumns, *, example: str, **settings: Any) -> int | None:
+    """Write the rows of a command, with columns by ``make``, to a file that replaces ``path``; return the row count.
+
+    It is None if the reader of standard output closed it before it had all rows.
+    """
     settings |= {"sql": arguments.sql, "threads": arguments.threads, "written": row_format(arguments, path)}
     files = input_files(arguments, arguments.files)
     if path == STANDARD_OUTPUT:
         temporary = _copies(arguments) / "standard-output"
         rows = add_columns(files, temporary, make, **settings)
         with temporary.open(encoding="utf-8", newline="") as written:
-            console.emit(lambda stream: shutil.copyfileobj(written, stream), data=True)
-        return rows
+            complete = console.emit(lambda stream: shutil.copyfileobj(written, stream), data=True)
+        return rows if complete else None
     with replacing_file(path, example=example) as temporary:
         return add_columns(files, temporary, make, **settings)
 

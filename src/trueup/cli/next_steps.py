@@ -40,7 +40,7 @@ def option_words(parameter: str, value: Any, defaults: Sequence[tuple[str, Any]]
     if value is True:
         return [option_name(parameter)]
     values = list(value) if isinstance(value, (list, tuple)) else [value]
-    texts = [f"{item:.17g}" if isinstance(item, float) else str(item) for item in values]
+    texts = [repr(float(item)).removesuffix(".0") if isinstance(item, float) else str(item) for item in values]
     if parameter in COMMA_LISTS and texts and not any("," in text for text in texts):
         texts = [",".join(texts)]
     option = option_name(parameter)

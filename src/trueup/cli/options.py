@@ -175,11 +175,16 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--monotone": option("keep the order of two rows with the same features (mcgrad)", **SWITCH),
     "--resume": option("save finished rounds in this file, and continue from it if it exists", "FILE"),
     # plans
-    "--ratio": option("the error to be found: observed/expected (default 1.2, unless --rows is given)", "X", type=float),
+    "--ratio": option(
+        "the error to be found: observed/expected (default 1.2, 20%% more than expected, unless --rows is given)", "X"
+    ),
     "--power": option("probability with which it shall be found (default 80%%)", "A", type=share),
     "--share": option("share of the rows that are in the segment, such as 5%%", "A", type=share),
     "--segments": option("number of segments, each with the same share of alpha", "N", type=int),
     "--columns": option("instead: the number of levels of each column that forms segments, such as 10,5,4", "N,N", **LIST),
+    "--combined": option(
+        "how many columns define the segment (default 1; 0: all rows); with --by, at most so many", "N", type=int
+    ),
     "--spread": option("standard deviation of the logits of the scores (default 1), instead of a FILE", "X", type=float),
     "--looks": option("number of audits of growing data that share alpha (default 1)", "N", type=int),
     "--cluster-size": option("rows per cluster in the segment, such as loans per customer", "N", type=float),

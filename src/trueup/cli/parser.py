@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trueup._validate import check_integer
+from trueup._validate import check_integer, did_you_mean
 from trueup.cli import console
 from trueup.cli.next_steps import option_name
 from trueup.cli.options import COMMON, LIST, MODEL_SUFFIX, OPTIONS, PRIOR, SHELLS, Use, Verb
@@ -358,7 +357,7 @@ examples:
             ),
             "segments": (
                 Use("--by", "plan for each of their levels in the pilot"), "--share", "--segments", "--columns",
-                Use("--depth", "1, 2 (default) or 3"), "--bins", "--categorical", "--min-rows",
+                "--combined", Use("--depth", "1, 2 (default) or 3"), "--bins", "--categorical", "--min-rows",
             ),
             "test": (
                 Use("--alpha", "over all segments and looks, 0.05 by default"), "--looks", "--cluster-size", "--icc",
@@ -470,7 +469,7 @@ class Parser(argparse.ArgumentParser):
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, add_help=False, **settings)
         self._words: list[str] = []
-        self._similar_choice = ""
+        self._suggestion = ""
         self.add_argument("-h", "--help", action="help", help="show this help and exit")
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
@@ -490,7 +489,7 @@ class Parser(argparse.ArgumentParser):
         if getattr(parsed, "method", None) == PRIOR:
             missing = [action for action in missing if action.dest != "outcome"]
         only_files = [action.dest for action in missing] == ["files"]  # reported later, with a better hint
-        if missing and not only_files and not (rest and self._similar_option()):
+        if missing and not only_files and not (rest and self._suggest_option()):
             names = ["/".join(action.option_strings) or str(action.metavar) for action in missing]
             self.error(f"the following arguments are required: {', '.join(names)}")
         return parsed, rest
@@ -508,26 +507,27 @@ class Parser(argparse.ArgumentParser):
         several = isinstance(action, argparse._AppendAction) and isinstance(value, str)
         names = [item.strip() for item in value.split(",")] if several else [str(value)]
         if choices and (name := next((name for name in names if name not in choices), None)) is not None:
-            similar = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=CHOICE_SIMILARITY)
-            option = action.option_strings[-1:] if action.option_strings else []
-            self._similar_choice = " ".join([*option, *similar]) if similar else ""
+            option = " ".join(action.option_strings[-1:])
+            self._suggestion = did_you_mean(
+                name.lower(), choices, CHOICE_SIMILARITY, lambda choice: f"{option} {choice}".strip()
+            )
             raise argparse.ArgumentError(action, f"invalid choice: {name!r} (choose from {', '.join(choices)})")
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint, and exit with code 2."""
         console.complain(f"error: {message}")
-        similar = self._similar_option() or self._similar_choice
         verb = [word for word in self._words[:1] if word in self._verbs()]
         help_command = " ".join([self.prog, *verb, "--help"])
-        console.complain(f"hint: did you mean {similar}?" if similar else f"hint: see {help_command}")
+        console.complain(f"hint: {self._suggest_option() or self._suggestion or f'see {help_command}'}")
         self.exit(2)
 
-    def _similar_option(self) -> str:
-        known = list(self._long_options())
+    def _suggest_option(self) -> str:
+        """Return "did you mean --by?" for the first word that looks like an option of the verb, and is none."""
+        verb = self._verbs().get(self._words[0] if self._words else "", self)
+        known = list(dict.fromkeys(verb._long_options()))
         for word in (text.split("=")[0] for text in self._words if text.startswith("--") and text != "--"):
-            similar = [] if word in known else difflib.get_close_matches(word, known, n=1, cutoff=OPTION_SIMILARITY)
-            if similar:
-                return similar[0]
+            if word not in known and (hint := did_you_mean(word, known, OPTION_SIMILARITY, str, marks="-")):
+                return hint
         return ""
 
     def _long_options(self) -> Iterator[str]:

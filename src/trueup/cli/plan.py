@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trueup._optional import require
-from trueup.audits.plan import Plan, plan
 from trueup.cli import console, io
 from trueup.cli.next_steps import PICTURES
 from trueup.cli.options import share
 from trueup.cli.output import TextTable, show_page
 from trueup.errors import ArgumentError
+from trueup.monitoring.plan import RATIO_HINT, Plan, plan
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLE = "plan.svg"
 TOP = 20  # table rows
 NUMBERS = (
-    "ratio", "rows", "power", "share", "alpha", "segments", "depth", "looks", "cluster_size", "icc", "weekly_rows",
+    "rows", "power", "share", "alpha", "segments", "depth", "combined", "looks", "cluster_size", "icc", "weekly_rows",
     "change_week", "min_rows", "spread",
 )  # fmt: skip
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     _check_output(arguments)
     settings = {name: getattr(arguments, name) for name in NUMBERS if getattr(arguments, name) is not None}
-    settings["prevalence"] = _parse_prevalence(arguments.prevalence)
+    settings |= {"prevalence": _parse_prevalence(arguments.prevalence), "ratio": _parse_ratio(arguments.ratio)}
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         data: dict[str, Any] | None = None
         roles: dict[str, Any] = {}
@@ -82,6 +82,14 @@ def _parse_prevalence(text: str | None) -> float | None:
         return None if text is None else share(text)
     except ValueError:
         raise ArgumentError(f"--prevalence must be a number; got {text!r}", hint="write 0.02 or 2%") from None
+
+
+def _parse_ratio(text: str | None) -> float | None:
+    """Parse --ratio; a percentage is refused, since 20% could be the ratio 1.2 or 0.2."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise ArgumentError(f"--ratio must be a number, observed/expected; got {text!r}", hint=RATIO_HINT) from None
 
 
 def _parse_columns(lists: list[str] | None) -> list[int] | None:

@@ -17,7 +17,7 @@ from trueup.data.chunks import ChunkSettings
 from trueup.data.frame import read_like
 from trueup.data.scan import parse_memory
 from trueup.data.table import Schema, sort_levels
-from trueup.data.values import RowPosition
+from trueup.data.values import RowPosition, format_rows
 from trueup.errors import ArgumentError, FileError
 from trueup.modelfile import load
 
@@ -75,20 +75,25 @@ def run(arguments: argparse.Namespace) -> int:
             invalid += int(np.isnan(scores[:, 0]).sum()) if lenient else 0
             return dict(zip(names, scores.T, strict=True))
 
-        rows = io.write_rows(
+        written = io.write_rows(
             arguments, arguments.output, make, example=EXAMPLE, roles=model_columns(model),
             text=text_columns(model.schema), only=arguments.only,
             chunks=ChunkSettings(CHUNK_ROWS, memory, spill, levels, unseen.add, show_progress, lenient),
         )  # fmt: skip
     if invalid:
-        console.complain(f"note: {invalid:,} of {rows:,} rows have no valid score: their corrected score is missing")
+        have, their = ("has", "its") if invalid == 1 else ("have", "their")
+        console.complain(
+            f"note: {invalid:,} of {format_rows(first)} {have} no valid score: {their} corrected score is missing"
+        )
     for note in unseen.notes():
         console.complain(f"note: {note}")
-    if arguments.output == io.STANDARD_OUTPUT and not arguments.quiet:
-        console.complain(f"wrote {rows:,} rows with {', '.join(names)} to standard output")
-    elif not arguments.quiet:
-        size = io.file_size(arguments.output)
-        console.say(f"wrote {arguments.output}: {rows:,} rows with {', '.join(names)} ({size})")
+    if arguments.quiet or written is None:  # a reader such as head has closed standard output
+        return 0
+    content = f"{format_rows(written)} with {', '.join(names)}"
+    if arguments.output == io.STANDARD_OUTPUT:
+        console.complain(f"wrote {content} to standard output")
+    else:
+        console.say(f"wrote {arguments.output}: {content} ({io.file_size(arguments.output)})")
         for line in after_predict(arguments, model, names):
             console.say(line)
     return 0
@@ -136,4 +141,5 @@ class _UnseenLevels:
             first, *others = sort_levels(self._levels[name])
             limit = "at least " if len(others) + 1 >= MAX_UNSEEN_LEVELS else ""
             more = f" and {limit}{len(others):,} more" if others else ""
-            yield f"{name}: {rows:,} rows have a level that the model has not seen ({first!r}{more}), treated as missing"
+            which = f"{format_rows(rows)} {'has' if rows == 1 else 'have'} a level that the model has not seen"
+            yield f"{name}: {which} ({first!r}{more}), treated as missing"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import difflib
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from trueup._optional import require, require_installed
+from trueup._validate import did_you_mean
 from trueup.data.scan import Scan
 from trueup.data.table import Feature, Kind, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError
@@ -304,13 +304,10 @@ class ColumnSource:
         if key in self.keys and not isinstance(key, bool):
             return key
         names = [str(known) for known in self.keys]
-        if (similar := find_similar_name(str(key), names)) is not None:
-            hint = f"did you mean {similar!r}?"
-        elif self.by_position:
+        hint = f"the columns are {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
+        if self.by_position:
             hint = f"columns of an array are named by position, 0 to {len(self.keys) - 1}"
-        else:
-            hint = f"the columns are {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
-        raise ColumnError(f"no column {key!r} to use as {role}", hint=hint)
+        raise ColumnError(f"no column {key!r} to use as {role}", hint=did_you_mean(str(key), names) or hint)
 
     def find_all(self, keys: Sequence[Hashable], role: str) -> tuple[Hashable, ...]:
         """Return the keys of several columns; raise if one does not exist or is named twice."""
@@ -319,12 +316,6 @@ class ColumnSource:
             if key in columns[:index]:
                 raise ColumnError(f"column {self.label(key)!r} is named twice as {role}", hint="name each column once")
         return columns
-
-
-def find_similar_name(name: str, names: Sequence[str], similarity: float = 0.6) -> str | None:
-    """Return one of ``names`` that differs in case only, or the most similar one; None if none is similar."""
-    same = [known for known in names if known.lower() == name.lower()]
-    return next(iter(same or difflib.get_close_matches(name, names, n=1, cutoff=similarity)), None)
 
 
 def as_tuple(names: Any) -> tuple[Any, ...]:

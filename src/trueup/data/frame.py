@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trueup._validate import check_choice
+from trueup._validate import check_choice, did_you_mean
 from trueup.data.clusters import cluster_keys, warn_of_repeated_identifiers
 from trueup.data.columns import (
     FEATURE_KINDS,
@@ -21,7 +22,6 @@ from trueup.data.columns import (
     check_distinct_roles,
     encode_used_texts,
     find_excluded,
-    find_similar_name,
     from_array,
     from_values,
     open_source,
@@ -50,6 +50,7 @@ from trueup.data.values import (
     class_indices,
     class_names,
     describe_rows,
+    format_rows,
     hard_scores,
     resolve_task,
     rows_to_keep,
@@ -61,6 +62,7 @@ from trueup.errors import (
     DataError,
     HardPredictionWarning,
     IdentifierWarning,
+    InfiniteValueWarning,
     OneClassWarning,
     UnseenWarning,
     WarningRecord,
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
+MAX_LISTED = 6  # columns named in a warning
 MAX_CLASSES = 50  # an outcome with more distinct values cannot be restated by a category
 Unlabelled = Literal["error", "drop"]
 NO_PREDICTION = object()
@@ -82,9 +85,9 @@ def warn_unseen(codes: AnyArray, raw: RawColumn, feature: Feature) -> None:
     seen = (codes >= 0) & (codes < len(feature.levels) - feature.unseen_level)
     if not feature.levels or len(codes) < MIN_ROWS or seen.any() or raw.missing().sum() > len(codes) - MIN_ROWS:
         return
-    treated = "alike" if feature.unseen_level else "as missing"
+    treated, rows = "alike" if feature.unseen_level else "as missing", format_rows(len(codes))
     warnings.warn(
-        f"no value of column {feature.name!r} is known to the model ({len(codes):,} rows): all are treated {treated}\n"
+        f"no value of column {feature.name!r} is known to the model ({rows}): all are treated {treated}\n"
         f"hint: it knows {', '.join(map(repr, feature.levels[:3]))}; check the spelling of the values",
         UnseenWarning,
         stacklevel=4,
@@ -108,6 +111,7 @@ class RowSummary:
     pairs: dict[str, set[tuple[float, int]]] = field(default_factory=dict)  # of outcome and code, by categorical feature
     outcomes: set[float] = field(default_factory=set)
     soft: int = 0  # outcomes of a binary task between 0 and 1, neither of them
+    infinite: Counter[str] = field(default_factory=Counter)  # rows with an infinite value, by numeric feature
 
     def include(self, table: Table) -> RowSummary:
         """Include the rows of one more table, and return the summary itself."""
@@ -115,6 +119,9 @@ class RowSummary:
         self.rows += len(table)
         self.unlabelled += table.unlabelled
         self.weightless += table.weightless
+        for feature in table.schema.features:
+            if feature.kind == "numeric" and (count := int(np.count_nonzero(np.isinf(table.columns[feature.name])))):
+                self.infinite[feature.name] += count
         if len(table):
             self.hard = _union(self.hard, hard_scores(table.prediction) if table.prediction.ndim == 1 else None)
         if len(table) and y is not None:
@@ -155,7 +162,7 @@ class RowSummary:
             self.rows + other.rows, self.unlabelled + other.unlabelled, self.weightless + other.weightless,
             min(self.lowest, other.lowest), max(self.highest, other.highest), _union(self.hard, other.hard),
         )  # fmt: skip
-        total.soft = self.soft + other.soft
+        total.soft, total.infinite = self.soft + other.soft, self.infinite + other.infinite
         if self.equal is None or other.equal is None:
             one = other if self.equal is None else self
             return replace(total, equal=one.equal, pairs=one.pairs, outcomes=one.outcomes)
@@ -185,10 +192,18 @@ class RowSummary:
             message = f"every prediction in column {schema.prediction[0]!r} is 0 or 1"
             hint = "pass probabilities rather than labels; are outcome and prediction swapped?"
             records.append(warn(HardPredictionWarning, message, hint, column=schema.prediction[0], stacklevel=stacklevel))
+        if self.infinite:
+            names = [feature.name for feature in schema.features if feature.name in self.infinite][:MAX_LISTED]
+            listed = ", ".join(f"{name!r} ({self.infinite[name]:,})" for name in names)
+            others = len(self.infinite) - MAX_LISTED
+            listed += f" and {others:,} more" if others > 0 else ""
+            several = "columns have" if len(self.infinite) > 1 else "column has"
+            message = f"{len(self.infinite):,} {several} infinite values: {listed}"
+            hint = "they count as the largest and smallest numbers; if they stand for unknown ones, make them missing"
+            records.append(warn(InfiniteValueWarning, message, hint, stacklevel=stacklevel))
         is_probability = schema.task == "binary" and 0 < self.lowest < 1  # and none of the classes
         if schema.task != "regression" and self.lowest == self.highest and not is_probability:
-            rows = f"{self.rows:,} row{'' if self.rows == 1 else 's'}"
-            message = f"every outcome in column {schema.outcome!r} is {self.lowest:g} ({rows})"
+            message = f"every outcome in column {schema.outcome!r} is {self.lowest:g} ({format_rows(self.rows)})"
             more = "only one kind of error can show"
             records.append(warn(OneClassWarning, f"{message}: {more}", column=schema.outcome, stacklevel=stacklevel))
         return records
@@ -319,12 +334,11 @@ def read_like(
 
     def fetch(name: str, role: str) -> RawColumn:
         if name not in keys:
-            similar = find_similar_name(name, list(keys))
             needed = [*schema.prediction, *(feature.name for feature in schema.features)]
             listed = ", ".join(needed[:12]) + (", ..." if len(needed) > 12 else "")
             raise ColumnError(
                 f"the data has no column {name!r}, which the model needs as {role}",
-                hint=f"did you mean {similar!r}?" if similar else f"the model needs {listed}",
+                hint=did_you_mean(name, list(keys)) or f"the model needs {listed}",
             )
         return source.fetch(keys[name])
 

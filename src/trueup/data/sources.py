@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import re
 import shutil
 import zlib
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 20
 SNIFFED_BYTES = 1 << 16
 MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
+JSON_START = re.compile(r'\{\s*["}]|\[\s*[{\]]')  # of a record, or of an array of them; a CSV header may begin with [ or {
 COPY_HINT = "free some space there, or name another spill directory"
 
 
@@ -108,4 +110,4 @@ def sniff_suffix(path: Path, kind: str | None, encoding: str) -> str:
         except (EOFError, OSError, zlib.error) as error:
             raise damaged("standard input", error) from error
     text = start.decode(encoding or "utf-8", errors="replace").lstrip("\ufeff \t\r\n")
-    return f".{kind or ('json' if text[:1] in ('{', '[') else 'csv')}{compression}"
+    return f".{kind or ('json' if JSON_START.match(text) else 'csv')}{compression}"

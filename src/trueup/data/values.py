@@ -44,6 +44,11 @@ class RowPosition(NamedTuple):
     partition: int | None = None
 
 
+def format_rows(rows: int) -> str:
+    """Format a number of rows: "1 row", "3,000 rows"."""
+    return "1 row" if rows == 1 else f"{rows:,} rows"
+
+
 def describe_rows(bad: BoolArray, position: RowPosition | None = None) -> str:
     """Return as text where the first bad row is; without ``position``, ``bad`` has all rows, and bad ones are counted."""
     row = int(np.argmax(bad))
@@ -98,7 +103,7 @@ def as_numbers(
     if raw.coded is None:
         content, hint = "dates", "name another column"
     elif not levels:
-        content, hint = f"only missing values ({len(raw):,} rows)", "fill it in"
+        content, hint = f"only missing values ({format_rows(len(raw))})", "fill it in"
     elif not not_numbers.any():
         content, hint = f"numbers written as text, such as {levels[0]!r}", "convert the column to a number type first"
     else:
@@ -220,7 +225,7 @@ def check_outcome(raw: RawColumn, name: str, task: Task, position: RowPosition |
 def no_outcomes(name: str, rows: int) -> DataError:
     """Return the error for an outcome column without any value."""
     return DataError(
-        f"outcome column {name!r} has no values: it is missing in all {rows:,} rows",
+        f"outcome column {name!r} has no values: it is missing in {'its only row' if rows == 1 else f'all {rows:,} rows'}",
         hint="is it the right column, and are the outcomes known yet? Rows without outcomes can only be scored",
     )
 
@@ -306,7 +311,7 @@ def check_some_weight(name: str, rows: int, *, some: bool) -> None:
     """Raise unless ``some`` of the weights in the column ``name`` are positive."""
     if not some:
         raise DataError(
-            f"weights in column {name!r} are all zero ({rows:,} rows)", hint="leave weight out for equal weights"
+            f"weights in column {name!r} are all zero ({format_rows(rows)})", hint="leave weight out for equal weights"
         )
 
 

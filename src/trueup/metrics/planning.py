@@ -257,24 +257,28 @@ def alarm_cost(level: float, change_week: int | None = None) -> float:
 
 
 def audit_share(levels: Sequence[int], depth: int, combined: int) -> float:
-    """Return the share of alpha of a segment of ``combined`` columns, of those with the most ``levels``, in an audit."""
-    return _combination_share(levels, min(depth, len(levels)), combined)
+    """Return the share of alpha of a segment of ``combined`` columns, of those with the most ``levels``, in an audit.
+
+    Every combination of levels is taken to have enough rows.
+    """
+    cells = math.prod(sorted(levels, reverse=True)[:combined])
+    return 1.0 / ((min(depth, len(levels)) + 1) * math.comb(len(levels), combined) * cells)
 
 
-def monitor_share(levels: Sequence[int], depth: int, combined: int) -> float:
-    """Return the share of alpha of a segment of ``combined`` columns, of those with the most ``levels``, in a monitor."""
-    depth = min(depth, len(levels))
-    if not depth:
+def monitor_share(levels: Sequence[int], depth: int, combined: int, score_bands: int) -> float:
+    """Return the share of alpha of a segment of ``combined`` columns, of those with the most ``levels``, in a monitor.
+
+    Columns are taken to be categories: each has one more segment, which pools rare and new levels. The score bands are one
+    more column.
+    """
+    columns = len(levels) + (score_bands > 1)
+    if not columns:
         return 1.0
     if not combined:
         return OVERALL_SHARE
-    share = _combination_share(levels, depth, combined) * (depth + 1) / depth
-    return share * (1.0 - OVERALL_SHARE) * (1.0 - LATER_SHARE)
-
-
-def _combination_share(levels: Sequence[int], depth: int, combined: int) -> float:
-    largest = sorted(levels, reverse=True)[:combined]
-    return 1.0 / ((depth + 1) * math.comb(len(levels), combined) * math.prod(largest))
+    cells = math.prod(sorted(levels, reverse=True)[:combined]) + (combined == 1)
+    share = (1.0 - OVERALL_SHARE) / (min(depth, columns) * math.comb(columns, combined))
+    return share * (1.0 - LATER_SHARE) / cells
 
 
 @functools.lru_cache(maxsize=4)

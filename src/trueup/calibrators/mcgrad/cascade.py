@@ -226,7 +226,8 @@ class Cascade(Map):
 
     def describe(self) -> str:
         """Return the numbers of rounds, trees and table cells as text."""
-        tables = f"{self.cells:,} table cells" if self.cells or not self.trees else "traversed"
+        cells = "1 table cell" if self.cells == 1 else f"{self.cells:,} table cells"
+        tables = cells if self.cells or not self.trees else "traversed"
         rounds = count_rounds(self.steps, line=bool(self.rounds) and self.rounds[0].is_line)
         return f"{rounds} ({self.trees:,} trees, {tables})"
 

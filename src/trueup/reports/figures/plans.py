@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.plan import Plan
+from trueup.monitoring.plan import Plan
 from trueup.reports.figures.style import GREY, INK, check_result, escaped_name, get_axes, line_styles, style_axes
 
 if TYPE_CHECKING:

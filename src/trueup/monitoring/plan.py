@@ -11,9 +11,10 @@ import numpy as np
 
 from trueup._validate import check_fraction, check_integer, check_number
 from trueup.audits.text import number
-from trueup.data.bins import DEFAULT_BINS, check_bins, segment_column
+from trueup.data.bins import DEFAULT_BINS
 from trueup.data.columns import frame_like
 from trueup.data.frame import read
+from trueup.data.values import format_rows
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import MIN_CLUSTERS, MIN_EXCESS
 from trueup.metrics.planning import (
@@ -22,16 +23,15 @@ from trueup.metrics.planning import (
     PlannedScores,
     ScoreError,
     alarm_cost,
-    audit_share,
     detectable_error,
-    monitor_share,
 )
 from trueup.metrics.result import Result, html_table
+from trueup.monitoring.plan_segments import Pilot, StatedSegments
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from trueup._types import AnyArray
+    from trueup._types import AnyArray, FloatArray
 
 OVERALL = "all rows"
 AUDIT, START, CHANGE = "audit", "monitor, error from the start", "monitor, error from week {}"
@@ -40,6 +40,7 @@ CURVE_POINTS = 24  # in each direction
 LARGEST_CURVE_RATIO = 4.0
 SMALLEST_CURVE_CHANGE = 0.03  # of the logarithm of the ratio
 MAX_PRINTED = 20
+RATIO_HINT = "1.2 is 20% more outcomes than expected, 0.8 is 20% fewer"
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,15 @@ class _Segment:
     audit_level: float
     monitor_level: float
 
+    @classmethod
+    def of(
+        cls, name: str, scores: PlannedScores, share: float, shares: tuple[float, float], settings: PlanSettings
+    ) -> _Segment:
+        """Return a segment with these ``shares`` of alpha, in an audit and in a monitor; raise if the error cannot be."""
+        if settings.ratio is not None:
+            _check_ratio(settings.ratio, name, scores)
+        return cls(name, scores, share, settings.alpha * shares[0] / settings.looks, settings.alpha * shares[1])
+
 
 @dataclass(frozen=True, eq=False)
 class Plan(Result):
@@ -181,21 +191,20 @@ class Plan(Result):
     def verdict(self) -> str:
         """The answer for the first segment, as a sentence."""
         first = self.tests[0]
+        rows = "" if self.settings.rows is None else format_rows(self.settings.rows)
         where = "over all rows" if first.share == 1.0 else f"in {first.segment}"
         if self.settings.ratio is None:
             own = [test.ratio for test in self.tests if test.segment == first.segment and test.test == AUDIT]
             found = [number(ratio) for ratio in own if not math.isnan(ratio)]
             if not found:
-                return (
-                    f"{first.total:,.0f} rows show no error {where}: {first.rows:,.0f} rows of it are too few for an audit"
-                )
-            return (
-                f"an audit of {first.total:,.0f} rows finds observed/expected {' and '.join(found)} {where} with "
-                f"{_percent(self.settings.power)} power"
-            )
+                total = f"{rows} show{'s' if rows == '1 row' else ''} no error {where}"
+                own_rows = "" if first.share == 1.0 else f"{first.rows:,.0f} in the segment are "
+                return f"{total}: {own_rows}too few for an audit"
+            both = f"observed/expected {' and '.join(found)} {where}"
+            return f"an audit of {rows} finds {both} with {_percent(self.settings.power)} power"
         error = f"observed/expected {number(first.ratio)} {where}"
         if self.settings.rows is not None:
-            return f"an audit of {first.total:,.0f} rows finds {error} with {_percent(first.power)} power"
+            return f"an audit of {rows} finds {error} with {_percent(first.power)} power"
         if math.isinf(first.rows):
             return f"no number of rows is enough to find {error}"
         inside = "" if first.share == 1.0 else f"{first.rows:,.0f} of them in it, "
@@ -290,6 +299,7 @@ def plan(
     columns: Sequence[int] | None = None,
     depth: int = 2,
     combined: int | None = None,
+    score_bands: int = 5,
     looks: int = 1,
     cluster_size: float = 1.0,
     icc: float = 0.0,
@@ -331,12 +341,16 @@ def plan(
         Number of segments, each with the same share of alpha.
     columns : sequence of int, optional
         Instead: the number of levels of each column that forms segments. Shares of alpha are then those of an audit of
-        ``depth``, or of a monitor, and the segment is one of ``combined`` columns, of those with the most levels. Without
-        ``segments`` and ``columns`` they follow from ``by``; without any, there is one segment.
+        ``depth``, or of a monitor, all of whose combinations have enough rows; the segment is one of ``combined`` columns,
+        of those with the most levels. Without ``segments`` and ``columns`` they follow from ``by``: shares are those of an
+        audit of as many rows as are planned (at least those of the pilot), and of a monitor that starts with the pilot.
+        Without any of the three, there is one segment.
     depth : int
-        How many columns the segments of the audit combine, 1 to 3.
+        How many columns the segments of the audit or monitor combine, 1 to 3.
     combined : int, optional
-        How many columns define the segment: 1 by default, 0 for all rows.
+        How many columns define the segment: 1 by default, 0 for all rows. With ``by``, up to how many.
+    score_bands : int
+        Bands of the score that are segments of the monitor, as in `trueup.Monitor`; 0 for none.
     looks : int
         Number of audits of growing data that share alpha equally.
     cluster_size : float
@@ -380,55 +394,43 @@ def plan(
     check_integer("depth", depth, 1, 3)
     check_integer("segments", segments, 1, optional=True)
     check_integer("combined", combined, 0, depth, optional=True)
+    check_integer("score_bands", score_bands, 0, 100)
     if segments is not None and columns is not None:
         raise ArgumentError("segments and columns both state the shares of alpha", hint="pass one", parameter="segments")
     if (data is None) == (prevalence is None):
         raise ArgumentError("a plan needs either scores or their prevalence", hint="pass a frame, or prevalence=0.02")
-    if by is not None and (data is None or share is not None or columns is not None or combined is not None):
-        extra = next(
-            (
-                name
-                for name, value in {"share": share, "columns": columns, "combined": combined}.items()
-                if value is not None
-            ),
-            None,
-        )
-        if data is None:
-            raise ArgumentError("by needs a pilot: rows with these columns", hint="pass a frame", parameter="by")
-        raise ArgumentError(f"{extra} follows from the columns by", hint=f"leave {extra} out", parameter=extra)
+    if by is not None and data is None:
+        raise ArgumentError("by needs a pilot: rows with these columns", hint="pass a frame", parameter="by")
+    for name, value in {"share": share, "columns": columns}.items() if by is not None else ():
+        if value is not None:
+            raise ArgumentError(f"{name} follows from the columns by", hint=f"leave {name} out", parameter=name)
     levels = _check_levels(columns)
-    notes: list[str] = []
     if by is not None:
-        chosen = _segments_of(data, prediction, by, bins, categorical, depth, segments, settings, notes)
+        table = read(data, prediction=prediction, features=by, task="binary", categorical=categorical)
+        pilot = Pilot(table, bins, depth, min_rows, score_bands)
+        chosen, notes = _pilot_segments(pilot, 1 if combined is None else combined, segments, settings)
     else:
         scores = _scores(data, prediction, prevalence, spread)
-        own = 1.0 if share is None else share
-        check_number("share", own, 0.0, 1.0, above=True)
-        deep = (0 if share is None or not levels else 1) if combined is None else combined
-        if deep > len(levels) and combined is not None:
-            raise ArgumentError(
-                f"combined must be at most the number of columns, {len(levels)}; got {combined}",
-                hint="pass the number of levels of every column: columns=[10, 5]", parameter="combined",
-            )  # fmt: skip
+        own = _check_share(share)
+        bands = score_bands if levels or share is None else 0  # a segment without columns is the only one
+        stated = StatedSegments(tuple(levels), depth, _check_combined(combined, share, levels), bands, segments)
         name = OVERALL if own == 1.0 else f"a segment of {_percent(own)} of the rows"
-        chosen = [_make_segment(name, scores, own, levels, depth, deep, segments, settings)]
-    if settings.ratio is not None:
-        for segment in chosen:
-            _check_ratio(settings.ratio, segment)
+        chosen = [_Segment.of(name, scores, own, stated.shares(), settings)]
+        notes = list(stated.notes(monitor=monitor))
     tests = tuple(planned for segment in chosen for planned in _plan_segment(segment, settings))
     return Plan(tests, settings, (*_assumptions(settings, chosen), *notes), tuple(chosen))
 
 
 def _check_settings(**given: Any) -> PlanSettings:
     """Validate scalar parameters."""
-    check_number("ratio", given["ratio"], 0.0, above=True, optional=True)
+    check_number("ratio", given["ratio"], 0.0, above=True, optional=True, hint=RATIO_HINT)
     if given["ratio"] is not None and abs(math.log(given["ratio"])) < 1e-4:
         raise ArgumentError(
             f"ratio must differ from 1, which is no error; got {given['ratio']!r}", hint="pass 1.2", parameter="ratio"
         )
     check_integer("rows", given["rows"], 1, optional=True)
-    check_fraction("power", given["power"])
-    check_fraction("alpha", given["alpha"])
+    check_fraction("power", given["power"], hint="0.8 is 80%, which is usual")
+    check_fraction("alpha", given["alpha"], hint="0.05 is 5%")
     if given["power"] <= given["alpha"]:
         raise ArgumentError(
             f"power must exceed alpha, {given['alpha']:g}; got {given['power']!r}", hint="0.8 is usual", parameter="power"
@@ -453,11 +455,22 @@ def _check_levels(columns: Sequence[int] | None) -> list[int]:
     return levels
 
 
-def _check_ratio(ratio: float, segment: _Segment) -> None:
-    highest = float(np.sum(segment.scores.mass[segment.scores.scores > 0.0])) / segment.scores.mean
+def _check_combined(combined: int | None, share: float | None, levels: list[int]) -> int:
+    if combined is None:
+        return 0 if share is None or not levels else 1
+    if combined > len(levels):
+        raise ArgumentError(
+            f"combined must be at most the number of columns, {len(levels)}; got {combined}",
+            hint="pass the number of levels of every column: columns=[10, 5]", parameter="combined",
+        )  # fmt: skip
+    return combined
+
+
+def _check_ratio(ratio: float, name: str, scores: PlannedScores) -> None:
+    highest = float(np.sum(scores.mass[scores.scores > 0.0])) / scores.mean
     if ratio >= highest:
         raise ArgumentError(
-            f"ratio must be below {highest:.4g}, where every outcome of {segment.name} is 1; got {ratio:g}",
+            f"ratio must be below {highest:.4g}, where every outcome of {name} is 1; got {ratio:g}",
             hint="plan for a smaller error",
             parameter="ratio",
         )
@@ -466,7 +479,7 @@ def _check_ratio(ratio: float, segment: _Segment) -> None:
 def _scores(data: Any, prediction: Any, prevalence: float | None, spread: float) -> PlannedScores:
     """Return the distribution of the scores of a pilot, or of normal logits."""
     if prevalence is not None:
-        check_fraction("prevalence", prevalence)
+        check_fraction("prevalence", prevalence, hint="0.02 is 2%")
         check_number("spread", spread, 0.0, 10.0)
         return PlannedScores.logit_normal(prevalence, spread)
     return _distribution(read(data, prediction=prediction, features=[], task="binary").prediction, "the pilot")
@@ -480,46 +493,63 @@ def _distribution(scores: AnyArray, name: str) -> PlannedScores:
     return PlannedScores.of(scores)
 
 
-def _segments_of(
-    data: Any, prediction: Any, by: Any, bins: Any, categorical: Any, depth: int, count: int | None,
-    settings: PlanSettings, notes: list[str],
-) -> list[_Segment]:  # fmt: skip
-    """Return all rows of a pilot and each level of its columns ``by`` that has enough of them."""
-    table = read(data, prediction=prediction, features=by, task="binary", categorical=categorical)
-    bins = check_bins(table.columns, bins)
-    found = [segment_column(table, feature, bins) for feature in table.schema.features]
-    sizes = [np.bincount(column.codes, minlength=len(column.labels)) for column in found]
-    levels = [int(np.sum(own > 0)) for own in sizes]
-    make = partial(_make_segment, levels=levels, depth=depth, count=count, settings=settings)
-    chosen = [make(OVERALL, _distribution(table.prediction, OVERALL), 1.0, combined=0)]
+def _check_share(share: float | None) -> float:
+    if share is None:
+        return 1.0
+    if isinstance(share, (int, float)) and 1 < share <= 100:
+        raise ArgumentError(
+            f"share must be at most 1; got {share!r}", f"write {{share}} for {share:g}% of the rows", parameter="share",
+            settings={"share": share / 100},
+        )  # fmt: skip
+    check_number("share", share, 0.0, 1.0, above=True, hint="0.05 is 5% of the rows")
+    return share
+
+
+def _pilot_segments(
+    pilot: Pilot, combined: int, count: int | None, settings: PlanSettings
+) -> tuple[list[_Segment], list[str]]:
+    """Return all rows of a pilot and each of its segments that has enough scores, and what is assumed of them."""
+    found = [_pilot_segment(pilot, (), OVERALL, pilot.table.prediction, count, settings)]
     few = 0
-    for at, (column, own) in enumerate(zip(found, sizes, strict=True)):
-        for code in np.flatnonzero(own).tolist():
-            scores = table.prediction[column.codes == code]
-            if len(scores) < MIN_PILOT_ROWS or not ((scores > 0) & (scores < 1)).any():
-                few += 1
-                continue
-            share = len(scores) / len(table)
-            chosen.append(make(column.labels[code], PlannedScores.of(scores), share, combined=1, first=at))
+    for group, label, scores in pilot.segments(combined):
+        if len(scores) < MIN_PILOT_ROWS or not ((scores > 0) & (scores < 1)).any():
+            few += 1
+        else:
+            found.append(_pilot_segment(pilot, group, label, scores, count, settings))
+    notes = list(pilot.notes(monitor=settings.monitor) if count is None else StatedSegments(count=count).notes())
     if few:
         notes.append(
-            f"{few:,} levels with fewer than {MIN_PILOT_ROWS} scores, or with scores of 0 and 1 only, are left out"
+            f"{few:,} segment{'' if few == 1 else 's'} with fewer than {MIN_PILOT_ROWS} scores, or with scores of 0 and 1 "
+            f"only, {'is' if few == 1 else 'are'} left out"
         )
-    return chosen
+    return found, notes
 
 
-def _make_segment(
-    name: str, scores: PlannedScores, share: float, levels: list[int], depth: int, combined: int, count: int | None,
-    settings: PlanSettings, first: int | None = None,
-) -> _Segment:  # fmt: skip
-    """Return a segment with its levels; ``first`` is its column, else it is of the columns with the most levels."""
-    if count is not None:
-        shares = 1.0 / count, 1.0 / count
-    else:
-        shares = audit_share(levels, depth, combined), monitor_share(levels, depth, combined)
-        if first is not None:
-            shares = shares[0] * max(levels) / levels[first], shares[1] * max(levels) / levels[first]
-    return _Segment(name, scores, share, settings.alpha * shares[0] / settings.looks, settings.alpha * shares[1])
+def _pilot_segment(
+    pilot: Pilot, group: tuple[int, ...], name: str, scores: FloatArray, count: int | None, settings: PlanSettings
+) -> _Segment:
+    """Return a segment of the pilot, with its shares of alpha in an audit of the rows that it needs or of those there are.
+
+    More rows make more segments, which makes shares smaller and needs more rows: the audit has at least those of the pilot.
+    """
+    distribution, share = _distribution(scores, name), len(scores) / len(pilot)
+
+    def in_audit_of(rows: float) -> _Segment:
+        shares = (1.0 / (count or 1),) * 2
+        if count is None:
+            shares = pilot.audit_share(group, rows), pilot.monitor_share(group) if settings.monitor else math.nan
+        return _Segment.of(name, distribution, share, shares, settings)
+
+    rows = settings.rows or len(pilot)
+    segment = in_audit_of(rows)
+    while count is None and settings.rows is None:
+        assert settings.ratio is not None
+        needed = _rows_needed(segment, ScoreError.of_ratio(distribution, settings.ratio), AUDIT, settings) / share
+        if math.isinf(needed) or needed <= rows:
+            break
+        rows = len(pilot) * 2 ** math.ceil(math.log2(needed / len(pilot)))  # few different audits for all segments
+        segment = in_audit_of(rows)
+    return segment
 
 
 def _cost(segment: _Segment, test: str, settings: PlanSettings) -> float:
@@ -601,19 +631,15 @@ def _planned(segment: _Segment, test: str, settings: PlanSettings, error: ScoreE
 
 def _assumptions(settings: PlanSettings, segments: Sequence[_Segment]) -> list[str]:
     """Return sentences on what the plan assumes."""
-    levels = sorted(segment.audit_level for segment in segments)
-    text = f"{levels[0]:.3g}" + (f" to {levels[-1]:.3g}" if levels[-1] > levels[0] else "")
+    levels = _range(segment.audit_level for segment in segments)
+    if settings.monitor:
+        levels += f", in a monitor {_range(segment.monitor_level for segment in segments)}"
     looks = f" and {settings.looks} looks" if settings.looks > 1 else ""
     rate = f"; expected rate {number(segments[0].scores.mean)}" if len(segments) == 1 else ""
     notes = [
-        f"level of the test of a segment in an audit: {text}, its share of alpha {settings.alpha:g}{looks}{rate}",
+        f"level of the test of a segment in an audit: {levels}, its share of alpha {settings.alpha:g}{looks}{rate}",
         "an error shifts the logits of all scores of a segment by the same amount",
     ]
-    if settings.looks == 1 and levels[-1] >= settings.alpha:
-        notes.append(
-            "this segment is taken to be the only one that is tested: an audit shares alpha among all; name their number "
-            "or their columns"
-        )
     if settings.design_effect > 1.0:
         notes.append(
             f"design effect {number(settings.design_effect)}: {settings.cluster_size:g} rows, icc {settings.icc:g}"
@@ -621,6 +647,11 @@ def _assumptions(settings: PlanSettings, segments: Sequence[_Segment]) -> list[s
     if settings.monitor:
         notes.append("rows of a monitor are those since the error began; mean: rows in all until its alarm, on average")
     return notes
+
+
+def _range(values: Iterable[float]) -> str:
+    low, high = min(ordered := list(values)), max(ordered)
+    return f"{low:.3g} to {high:.3g}" if high > low else f"{low:.3g}"
 
 
 def _percent(value: float) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.special import expit, logit
 
 import trueup as tu
 from trueup.errors import ArgumentError, ColumnError, DataError
+from trueup.monitoring.plan_segments import MAX_SEGMENTS
 from twins import three_se
 
 PILOT = tu.simulate.lending(3_000, seed=0)
@@ -87,7 +91,125 @@ def test_few_scores_of_a_level_are_left_out_and_counted():
     data = {"p": np.linspace(0.1, 0.4, 200), "g": np.array(["a"] * 195 + ["b"] * 5, object)}
     plan = tu.plan(data, prediction="p", by=["g"])
     assert [test.segment for test in plan] == ["all rows", "g=a"]
-    assert plan.notes[-1] == "1 levels with fewer than 10 scores, or with scores of 0 and 1 only, are left out"
+    assert plan.notes[-1] == "1 segment with fewer than 10 scores, or with scores of 0 and 1 only, is left out"
+
+
+def _varied_rows(rows=4_000, seed=2):
+    """Rows with a rare level, levels that are rare together, a missing number, dates and few distinct scores."""
+    random = np.random.default_rng(seed)
+    return {
+        "p": np.round(random.beta(1, 8, rows) * 0.98 + 0.01, 2),
+        "region": random.choice(["north", "south", "east", "islet"], rows, p=[0.4, 0.3, 0.295, 0.005]),
+        "code": random.choice([f"c{k}" for k in range(60)], rows, p=[0.4, *[0.6 / 59] * 59]),
+        "age": np.where(random.random(rows) < 0.1, np.nan, random.integers(18, 90, rows)),
+        "opened": np.datetime64("2025-01-01") + random.integers(0, 300, rows),
+        "y": (random.random(rows) < 0.1).astype(float),
+    }
+
+
+@pytest.mark.parametrize("by", [["region"], ["region", "code", "age", "opened"]])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_levels_are_those_of_an_audit_and_of_a_monitor_of_the_pilot(by, depth):
+    data = _varied_rows()
+    plan = tu.plan(
+        data, prediction="p", by=by, depth=depth, combined=min(depth, len(by)), rows=4_000, ratio=1.3, monitor=True
+    )
+    audit = tu.audit(data, outcome="y", prediction="p", by=by, depth=depth)
+    of_audit = dict(zip(audit.to_frame()["segment"], audit.levels.tolist(), strict=True))
+    segments = tu.Monitor(outcome="y", prediction="p", by=by, depth=depth).start(data).state.segments
+    of_monitor = dict(zip(segments.labels, segments.shares, strict=True))
+    compared = {"audit": 0, "monitor, error from the start": 0}
+    for test in plan:
+        known = of_audit if test.test == "audit" else {name: 0.05 * share for name, share in of_monitor.items()}
+        if known.get(test.segment):  # rare levels are tested together; dates have other bins in a monitor
+            assert test.level == pytest.approx(known[test.segment], rel=1e-12), (test.test, test.segment)
+            compared[test.test] = compared.get(test.test, 0) + 1
+    tested = sum(level > 0 and "rare levels" not in name for name, level in of_audit.items())
+    assert compared["audit"] == tested
+    assert compared["monitor, error from the start"] >= (4 if len(by) == 1 else 20)
+    # A level that is rare at the start counts in the pool of its column.
+    islet = next(test for test in plan if test.segment == "region=islet" and test.test != "audit")
+    assert islet.level == pytest.approx(0.05 * of_monitor["region=(rare or new levels)"])
+
+
+def test_levels_from_numbers_are_those_of_an_audit_and_of_a_monitor_without_rare_levels():
+    random = np.random.default_rng(0)
+    cells = np.arange(6_000) % 24
+    data = {"a": cells // 4, "b": cells % 4, "p": random.random(6_000) * 0.2 + 0.1, "y": random.random(6_000) < 0.2}
+    roles = {"outcome": "y", "prediction": "p", "by": ["a", "b"], "categorical": ["a", "b"]}
+    audit = tu.audit(data, **roles)
+    of_audit = dict(zip(audit.to_frame()["segment"], audit.levels.tolist(), strict=True))
+    segments = tu.Monitor(**roles).start(data).state.segments
+    of_monitor = dict(zip(segments.labels, segments.shares, strict=True))
+    for combined, segment in [(0, "all rows"), (1, "a=0"), (2, "a=0 & b=0")]:
+        audited, monitored, _ = tu.plan(prevalence=0.2, columns=[6, 4], combined=combined, monitor=True)
+        assert audited.level == pytest.approx(of_audit[segment])
+        assert monitored.level == pytest.approx(0.05 * of_monitor[segment])
+    alone = tu.Monitor(outcome="y", prediction="p", by=[]).start(data).state.segments
+    assert tu.plan(prevalence=0.2, monitor=True)[1].level == pytest.approx(0.05 * alone.shares[0])
+
+
+def test_the_defaults_are_those_of_a_monitor():
+    of_plan, of_monitor = (inspect.signature(one).parameters for one in (tu.plan, tu.Monitor))
+    for name in ("alpha", "depth", "bins", "min_rows", "score_bands"):
+        assert of_plan[name].default == of_monitor[name].default
+    assert of_monitor["max_segments"].default == MAX_SEGMENTS
+
+
+def test_an_audit_of_more_rows_than_the_pilot_tests_more_segments():
+    # 40 levels of 20 rows: an audit of these rows tests none of them, one of 5,000 rows all.
+    data = {"p": np.linspace(0.05, 0.35, 800), "g": np.array([f"g{k % 40}" for k in range(800)], object)}
+    needed = tu.plan(data, prediction="p", by=["g"], ratio=1.5)[1]
+    assert needed.total > 5_000
+    assert needed.level == pytest.approx(0.05 / 2 / 40)
+    given = tu.plan(data, prediction="p", by=["g"], ratio=1.5, rows=5_000)[1]
+    assert given.level == needed.level
+
+
+def test_an_audit_of_too_few_rows_tests_nothing():
+    few = tu.plan(PILOT, prediction="prediction", by=["region"], rows=10, ratio=1.5, monitor=True)
+    assert [test.power for test in few if test.test == "audit"] == [0.0] * (len(few) // 3)
+    small = {name: column[:30] for name, column in PILOT.items()}
+    assert tu.plan(small, prediction="prediction", by=["region"], ratio=1.5)[0].total >= 50
+
+
+def test_the_assumptions_on_segments_are_stated():
+    assert "this one alone" in tu.plan(prevalence=0.1).notes[-1]
+    assert "5 score bands" in tu.plan(prevalence=0.1, monitor=True).notes[-1]
+    assert tu.plan(prevalence=0.1, segments=40).notes[-1] == "segments: 40, with the same share of alpha each"
+    stated = tu.plan(prevalence=0.1, columns=[8, 4], share=0.1, monitor=True).notes
+    assert "segments: columns of 8, 4 levels, and their pairs, each with enough rows to be tested" in stated
+    assert stated[-1].endswith("one more, of rare and new levels, and 5 score bands are one more column")
+    assert "score bands" not in tu.plan(prevalence=0.1, columns=[8], share=0.1, monitor=True, score_bands=0).notes[-1]
+    assert "those of the pilot" in tu.plan(PILOT, prediction="prediction", by=["region"]).notes[-1]
+
+
+@pytest.mark.repeated(80, 400)
+def test_a_monitor_raises_its_alarm_within_the_planned_rows(repetitions):
+    """A real monitor of two columns and score bands, four weeks, an error in one level from the start."""
+    random = np.random.default_rng(11)
+
+    def draw(rows):
+        a, b = random.integers(0, 4, rows), random.integers(0, 3, rows)
+        return {"a": np.array(list("wxyz"))[a], "b": np.array(list("klm"))[b], "p": random.uniform(0.1, 0.5, rows)}
+
+    pilot = draw(3_000)
+    roles = {"prediction": "p", "by": ["a", "b"]}
+    plan = tu.plan(pilot, **roles, ratio=1.4, monitor=True)
+    planned = next(test for test in plan if test.segment == "a=x" and test.test == "monitor, error from the start")
+    weeks = 4
+    weekly = math.ceil(planned.total / weeks)
+    p = np.linspace(0.1, 0.5, 1_001)
+    shift = brentq(lambda d: expit(logit(p) + d).mean() - 1.4 * p.mean(), 0.0, 5.0)
+    found = 0
+    for _ in range(repetitions):
+        monitor = tu.Monitor(outcome="y", **roles).start(pilot)
+        for _ in range(weeks):
+            rows = draw(weekly)
+            rate = expit(logit(rows["p"]) + shift * (rows["a"] == "x"))
+            monitor.update(rows | {"y": (random.random(weekly) < rate).astype(float)}, threads=1)
+        found += any(alarm.segment == "a=x" for alarm in monitor.report().alarms)
+    assert 0.75 - three_se(0.8, repetitions) <= found / repetitions <= 0.9 + three_se(0.8, repetitions)
 
 
 def test_clusters_and_looks_cost_rows():
@@ -105,7 +227,11 @@ def test_small_segments_are_simulated_and_never_smaller_than_a_tested_one():
     assert tu.plan(prevalence=0.3, ratio=2.5, min_rows=1)[0].rows < 50
     few = tu.plan(prevalence=0.3, rows=49)
     assert np.isnan(few.to_frame()["ratio"]).all()
-    assert few.verdict == "49 rows show no error over all rows: 49 rows of it are too few for an audit"
+    assert few.verdict == "49 rows show no error over all rows: too few for an audit"
+    assert tu.plan(prevalence=0.3, rows=1).verdict == "1 row shows no error over all rows: too few for an audit"
+    assert tu.plan(prevalence=0.3, rows=100, share=0.2).verdict == (
+        "100 rows show no error in a segment of 20% of the rows: 20 in the segment are too few for an audit"
+    )
     assert tu.plan(prevalence=0.3, rows=80)[0].ratio == pytest.approx(1.5, abs=0.15)
 
 
@@ -140,7 +266,8 @@ def test_no_number_of_rows_shows_what_cannot_be():
         ({"prevalence": 0.1, "power": 0.03}, "power must exceed alpha"),
         ({"prevalence": 0.1, "columns": [2.5]}, "columns must be an integer"),
         ({"prevalence": 0.1, "columns": [3], "combined": 2}, "at most the number of columns, 1"),
-        ({"prevalence": 0.1, "share": 1.5}, "share must be a number above 0 and at most 1"),
+        ({"prevalence": 0.1, "share": 0}, "share must be a number above 0 and at most 1"),
+        ({"prevalence": 0.1, "share": 5}, r"share must be at most 1; got 5\nhint: write share=0\.05 for 5% of the rows"),
         ({"prevalence": 0.1, "icc": 2}, "icc must be a number at least 0 and at most 1"),
         ({"prevalence": 0.1, "weekly_rows": 5}, "weekly_rows is of a monitor"),
         ({"prevalence": 0.1, "rows": 0}, "rows must be an integer at least 1"),
