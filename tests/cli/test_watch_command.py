@@ -57,8 +57,10 @@ def test_a_state_continues_and_keeps_its_settings(here, capsys):
     code, out, _ = call(capsys, "watch", "early.csv", "--state", "m.watch", *OPTIONS)
     assert code == 0
     assert "segments and all looks, is at most 5%" in out
-    code, out, _ = call(capsys, "watch", "log.parquet", "--state", "m.watch", "--fail-if", "alarm")
+    code, out, err = call(capsys, "watch", "log.parquet", "--state", "m.watch", "--fail-if", "alarm")
     assert code == 1
+    assert "gate failed (exit code 1): " in err
+    assert "segments raised an alarm (--fail-if alarm)" in err
     assert out.startswith("alarm: 1 distinct error")
     assert "region=north" in out
     assert "trueup fit log.parquet --sql" in out

@@ -73,7 +73,7 @@ def test_batches_that_are_neither_later_nor_grown_need_ids(first, second):
     data = make_log(4, 3_000)
     monitor = tu.Monitor(**{**PLAIN, "period": 1_000}).start(data)
     monitor.update(take(data, first), now="2024-08-01")
-    with pytest.raises(DataError, match="which of its rows are new cannot be told"):
+    with pytest.raises(DataError, match="which of its rows are new cannot be known"):
         monitor.update(take(data, second), now="2024-08-01")
 
 
@@ -84,7 +84,7 @@ def test_rows_of_equal_content_do_not_tell_a_log_that_has_grown():
     settings = {**PLAIN, "by": "region", "period": 1_000}
     monitor = tu.Monitor(**settings).start(data)
     monitor.update(take(data, slice(0, 10)))
-    with pytest.raises(DataError, match="cannot be told"):
+    with pytest.raises(DataError, match="cannot be known"):
         monitor.update(data)
     data["day"] = np.datetime64("2024-01-02") + np.arange(count) // 10
     monitor = tu.Monitor(**settings).start(data)

@@ -68,9 +68,19 @@ def run(arguments: argparse.Namespace) -> int:
         _write(output, monitor, report, profile, arguments)
     if not any(output.path == io.STANDARD_OUTPUT for output in outputs):
         _show(report, monitor, arguments, outputs)
-    if arguments.fail_if is None:
-        return PASSED
-    return FOUND if report.state == ALARM else PASSED if report.periods else UNTESTABLE
+    return _gate(report) if arguments.fail_if is not None else PASSED
+
+
+def _gate(report: MonitorReport) -> int:
+    """Return the exit code of --fail-if, and say on standard error why it is not 0."""
+    if report.state == ALARM:
+        found = f"{len(report.alarms):,} of {report.segments:,} segments raised an alarm"
+        console.complain(f"gate failed (exit code {FOUND}): {found} (--fail-if alarm)")
+        return FOUND
+    if not report.periods:
+        console.complain(f"gate failed (exit code {UNTESTABLE}): no period has closed yet")
+        return UNTESTABLE
+    return PASSED
 
 
 # Settings

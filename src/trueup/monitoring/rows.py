@@ -141,7 +141,7 @@ class GivenRows:
             start = format_date(float(math.floor(earliest)))
             raise DataError(
                 f"of {len(self.keys):,} rows that were given before for the period of {start}, this batch of {len(rows):,} "
-                f"has {again:,}: which of its rows are new cannot be told",
+                f"has {again:,}: which of its rows are new cannot be known",
                 hint="give all rows of the period, or only rows that are later than those given before; or start a monitor "
                 "that knows the column that identifies a row, as {id}",
                 settings={"id": ...},
