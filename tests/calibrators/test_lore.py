@@ -943,3 +943,5 @@ def test_without_a_gpu_a_fit_on_one_is_that_of_the_cpu(monkeypatch):
         assert fix.model_.map.device == device
     with pytest.raises(ArgumentError, match="device must be one of"):
         tu.LoRe(**given, device="gpu").fit(data, data["y"])
+    with pytest.raises(ArgumentError, match="the GPU sums the Laplace kernel only"):
+        tu.LoRe(**given, kernel="gaussian", device="cuda").fit(data, data["y"])

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.errors import DataError
+from trueup._validate import check_choice
+from trueup.errors import ArgumentError, DataError
 from trueup.kernels import laplace
 from trueup.kernels.laplace import Sums
 from trueup.kernels.threads import Workers
@@ -23,6 +24,15 @@ GAUSSIAN, LAPLACE = "gaussian", "laplace"
 DEVICES = ("cpu", "auto", "cuda")
 BLOCK_NUMBERS = 2**22  # similarities computed at once
 SMALL_BLOCK = 128  # rows at a time, of which only the similarity to themselves is used
+
+
+def check_device(device: str, kernel: Any) -> None:
+    """Raise if there is no such ``device``, or if it does not sum this kernel."""
+    check_choice("device", device, DEVICES)
+    if device == "cuda" and not (isinstance(kernel, str) and kernel in (LAPLACE, "group")):
+        raise ArgumentError(
+            "the GPU sums the Laplace kernel only", hint="leave device out for other kernels", parameter="device"
+        )
 
 
 def kernel_scale(kernel: Any, dimensions: int, gamma: float, largest: float) -> float:

@@ -18,7 +18,7 @@ from trueup.data.columns import check_aligned, frame_like
 from trueup.data.values import MAX_VALUE
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.laplace import EXACT, Sums, as_bytes
-from trueup.kernels.pairs import DEVICES, LAPLACE, kernel_scale, sums
+from trueup.kernels.pairs import LAPLACE, check_device, kernel_scale, sums
 from trueup.metrics.binned import Closed, Strategy, assign_bins
 from trueup.metrics.inputs import (
     as_labels,
@@ -127,11 +127,7 @@ def read_neighbourhoods(
     if not callable(options.kernel):
         check_choice("kernel", options.kernel, ("laplace", "gaussian", "group"))
     check_choice("strategy", options.strategy, ("width", "mass"))
-    check_choice("device", options.device, DEVICES)
-    if options.device == "cuda" and options.kernel not in ("laplace", "group"):
-        raise ArgumentError(
-            "the GPU sums the Laplace kernel only", hint="leave device out for other kernels", parameter="device"
-        )
+    check_device(options.device, options.kernel)
     check_integer("bins", options.bins, 1, MAX_BINS, hint="15 is common, 5 for few rows")
     check_integer("threads", options.threads, 1, optional=True, hint="leave it out to use all cores")
     check_fraction("tolerance", options.tolerance, optional=True, hint="None computes exact sums")
@@ -161,13 +157,16 @@ def read_neighbourhoods(
         points, query = np.zeros((len(p), 1)), np.zeros((len(level), 1))
     kept = np.flatnonzero(w > 0)
     cell = cells[: len(p)]
-    # Weights relative to a power of two per cell: squares do not overflow.
-    largest = np.zeros(int(cell[kept].max()) + 1)
-    np.maximum.at(largest, cell[kept], w[kept])
-    scaled = np.maximum(np.ldexp(w[kept], -np.frexp(largest)[1][cell[kept]]), SMALLEST_WEIGHT)
     query_cell, query_weight = (cell, w) if options.query is None else (cells[len(p) :], np.ones(len(level)))
-    points = points if len(kept) == len(points) else points[kept]
-    return Neighbourhoods(p[kept], y[kept], scaled, points, cell[kept], kept, query, query_cell, query_weight, options)
+    if len(kept) < len(w):
+        p, y, w, points, cell = p[kept], y[kept], w[kept], points[kept], cell[kept]
+    # Weights relative to a power of two per cell: squares do not overflow.
+    scaled = np.full(len(w), 0.5)
+    if weight is not None:
+        largest = np.zeros(int(cell.max()) + 1)
+        np.maximum.at(largest, cell, w)
+        scaled = np.maximum(np.ldexp(w, -np.frexp(largest)[1][cell]), SMALLEST_WEIGHT)
+    return Neighbourhoods(p, y, scaled, points, cell, kept, query, query_cell, query_weight, options)
 
 
 def check_gamma(gamma: float | None, kernel: Kernel) -> float:

@@ -27,7 +27,7 @@ from trueup.errors import ArgumentError, TrueupError
 from trueup.kernels import pairs
 from trueup.kernels.fitting import log_losses
 from trueup.kernels.laplace import as_bytes
-from trueup.kernels.pairs import DEVICES, GAUSSIAN, LAPLACE, kernel_scale
+from trueup.kernels.pairs import GAUSSIAN, LAPLACE, check_device, kernel_scale
 from trueup.kernels.trees import MIN_PROBABILITY
 from trueup.metrics.local import fit_features
 
@@ -130,7 +130,7 @@ class LoRe(FeatureCalibrator):
     threads : int, optional
         The number of cores by default.
     device : {"cpu", "auto", "cuda"}
-        Where Laplace kernels are summed, in the fit and for predictions, as by `trueup.metrics.lce`. It is not saved.
+        Where the Laplace kernel, the only one that a GPU sums, is summed, in the fit and for predictions. It is not saved.
 
     Attributes
     ----------
@@ -328,7 +328,7 @@ class LoRe(FeatureCalibrator):
         check_choice("move", self.move, ("auto", RESET, SHIFT))
         check_choice("strategy", self.strategy, ("auto", "mass", "width"))
         check_choice("closed", self.closed, ("right", "left"))
-        check_choice("device", self.device, DEVICES)
+        check_device(self.device, self.kernel)
         if not callable(self.kernel):
             check_choice("kernel", self.kernel, (LAPLACE, GAUSSIAN))
         if isinstance(self.embedding, str) and self.embedding == "groups" and self.kernel != LAPLACE:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -122,6 +122,7 @@ class BinnedRows:
         self.bins = bins
         self.starts = np.append(0, np.cumsum(np.bincount(numbers, minlength=bins)))
         self.given = points
+        self.there: Any = points  # or the same on the GPU
         self.sorted = bool((numbers[1:] >= numbers[:-1]).all())
         self.order = np.arange(len(numbers)) if self.sorted else np.argsort(numbers, kind="stable")
         self.columns = columns if self.sorted else columns[self.order]
@@ -258,22 +259,25 @@ class Sources:
 
 def _sum_among(points: FloatArray, columns: FloatArray, bins: IntArray, task: SumTask, result: Sums, *, own: bool) -> None:
     """Write to ``result`` the sums at the rows themselves, each row counting in its own if ``own``; pool equal rows."""
-    equal = find_equal(points, bins, task.workers)
-    first, group = equal or (np.arange(len(points)),) * 2
-    pooled = columns if equal is None else add_up(columns, group, len(first))
-    count = np.bincount(group)
-    rows = BinnedRows(points if equal is None else points[first], pooled, bins[first], int(bins.max()) + 1)
+    there = cuda.put(points) if task.device == "cuda" else None
+    distinct = there is not None and cuda.differ(there, bins, MAX_GROUPS_PER_ROW)
+    equal = None if distinct else find_equal(points, bins, task.workers)
+    first, group = equal or (slice(None), slice(None))
+    pooled = columns if equal is None else add_up(columns, equal[1], len(equal[0]))
+    count = np.ones(len(points), np.int64) if equal is None else np.bincount(equal[1])
+    rows = BinnedRows(points[first], pooled, bins[first], int(bins.max()) + 1)
+    rows.there = there if distinct else rows.there
     place = None if equal is None and rows.sorted else rows.places[group]
     # At distance 0 of a row: its whole group, or the others of it.
-    here = pooled[group] if own else np.zeros_like(columns) if equal is None else add_others(columns, group)
-    alone = np.zeros(len(first), bool) if own else (count == 1)[rows.order]
-    together = np.ones(len(group), bool) if own else count[group] > 1
+    here = pooled[group] if own else np.zeros_like(columns) if equal is None else add_others(columns, equal[1])
+    alone = np.zeros(len(pooled), bool) if own else (count == 1)[rows.order]
+    together = np.ones(len(points), bool) if own else count[group] > 1
     for chosen in rows.group_scales(task.scales, task.device):
         total, shift = _sum_over(rows, None, alone, task.scales[chosen], task)
         if place is not None:
             total, shift = total[:, place], shift[:, place]
         if own and not shift.any():
-            result.total[chosen] = total + here
+            result.total[chosen] = np.add(total, here, out=total)
             continue
         near = np.exp(-task.scales[chosen][:, None] * shift)
         # A row or a group at distance 0 takes the shift away; a row alone keeps it.
@@ -297,7 +301,7 @@ def _sum_over(rows: BinnedRows, targets: BinnedRows | None, alone: BoolArray, sc
     total, method = None, "cuda"
     if task.device == "cuda" and rows.even:
         order = None if rows.sorted else rows.order
-        total = cuda.sums(rows.given, order, rows.columns, rows.starts, queries, scales)
+        total = cuda.sums(rows.there, order, rows.columns, rows.starts, queries, scales)
     if total is not None:
         pass
     elif d < len(MIN_SWEPT_ROWS) and int(np.diff(rows.starts).max()) > MIN_SWEPT_ROWS[d]:

@@ -20,7 +20,7 @@ import numpy as np
 from trueup._optional import require
 from trueup.errors import TrueupError, TrueupWarning
 from trueup.kernels.laplace.halves import ArrayTools, Padding, pad, plan, sum_halves
-from trueup.kernels.laplace.tiles import LOG2E, unit_of
+from trueup.kernels.laplace.tiles import LOG2E
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
@@ -29,19 +29,25 @@ MOST_SHARED = 8  # the driver's number of the attribute for the maximum dynamic 
 CPU_HINT = 'device="cpu" needs no GPU'
 VERSIONS = ("13", "12", "11.2")
 SIDE = 128  # rows of a tile
-RUN = 32  # tiles of a task
+RUN = 64  # tiles of a task
 THREADS = 256
-DEEPEST = 52  # words of a chunk, at most
-RESERVED = 24 * 1024  # bytes of shared memory for all but coordinates
+PART = 32  # words that a warp copies at a time, at most
+RESERVED = 8 * 1024  # bytes of shared memory for all but coordinates and sums
+ORIGIN = 0x4B000000  # the bits of 2^23 in float32
+# At this level the order of instructions lets them share operands: reading registers limits their speed.
+OPTIONS = "--ptxas-options=-O1", "--ftz=true"
+MIX = -7046029254386353131  # odd: of different rows few have the same sum
+STAGED = 2**24  # bytes copied to the GPU at a time
 SAMPLE = 10_000  # rows to estimate the typical distance
 MOST_COLUMNS = 3  # that fit in shared memory
+KEPT = 16 * THREADS * 4  # bytes of the sums of a column
 # Of a distance, in units near the largest coordinate: below, all kernels are 1; above, float32 may overflow.
 SMALLEST_FACTOR, LARGEST_FACTOR = 1e-30, 1e30
 MIN_HALVED_ROWS = (0, 1, 20_000, 50_000)  # by dimensions: bins with more rows are summed by `halves`
 STRETCH, STRETCHES = 1024, 4  # rows that a warp scans, and warps of a block: see `scan.cu`
 MIN_PACKED_TILES = 256  # of fewer, ratios are never accurate enough
-SAMPLED_TILES = 8
-MOST_STEP, MOST_STEPS = 2**16 - 1, 2**23 - 1  # of an integer coordinate, and of a distance
+SAMPLED_TILES = 4
+MOST_STEP, MOST_STEPS = 2**16 - 1, 2**22 - 1  # of an integer coordinate, and of a distance
 PACKED_ERROR = 3e-7  # of a ratio of sums at a row of the sample, relative to the largest ratio of any row
 FINE = 1e-6  # the largest relative change of the kernel by rounding of a typical distance
 ROUGH = 1e-5  # and of kernels that packed ones are compared with, as sums over many rows
@@ -71,23 +77,17 @@ class GpuKernel:
             raise TrueupError(f"the GPU driver failed in {name} with error {code}", hint=CPU_HINT)
 
 
-def build(file: str, name: str, *definitions: str) -> GpuKernel:
-    """Compile a file of this package for the current GPU, and load function ``name``."""
-    cuda = require("torch", extra="gpu").cuda
-    major, minor = cuda.get_device_capability()
-    return _build(file, name, f"sm_{major}{minor}", cuda.current_device(), *definitions)
-
-
 @cache
-def _build(file: str, name: str, architecture: str, device: int, *definitions: str) -> GpuKernel:  # noqa: ARG001
+def build(file: str, name: str, device: int, *options: str) -> GpuKernel:
+    """Compile a file of this package for a GPU, the current one, and load function ``name``."""
+    architecture = "sm_{}{}".format(*require("torch", extra="gpu").cuda.get_device_capability(device))
     source = resources.files(__package__).joinpath(file).read_text()
-    return GpuKernel(compile_source(source, architecture, *definitions), name)
+    return GpuKernel(compile_source(source, f"--gpu-architecture={architecture}", *options), name)
 
 
-def compile_source(source: str, architecture: str, *definitions: str) -> bytes:
-    """Compile CUDA source to machine code; ``definitions`` are macros, "NAME=value"."""
+def compile_source(source: str, *options: str) -> bytes:
+    """Compile CUDA source to machine code; ``options`` are those of the compiler."""
     library, program = _library(), ctypes.c_void_p()
-    options = [f"--gpu-architecture={architecture}", *(f"-D{definition}" for definition in definitions)]
     listed = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     if code := library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"trueup.cu", 0, None, None):
         raise TrueupError(f"the CUDA runtime compiler rejected the program with error {code}", hint=CPU_HINT)
@@ -142,8 +142,8 @@ def available(*, required: bool = True) -> bool:
 
 
 def sums(
-    points: FloatArray, order: IntArray | None, columns: FloatArray, starts: IntArray,
-    targets: tuple[FloatArray, IntArray] | None, scales: FloatArray,
+    points: Any, order: IntArray | None, columns: FloatArray, starts: IntArray, targets: tuple[FloatArray, IntArray] | None,
+    scales: FloatArray,
 ) -> FloatArray | None:  # fmt: skip
     """Sum the columns of each target's bin, weighted by the kernel, shape (scales, targets, columns); may underflow.
 
@@ -151,10 +151,13 @@ def sums(
     at these places; targets are points, sorted by bin, with such starts. Without targets, sums are at each row over all
     other rows of its bin. None if float32 is too inaccurate.
     """
-    torch, tools, unit = require("torch", extra="gpu"), _tools(), unit_of(columns)
-    X = _put(points) if order is None else _put(points)[_put(order)]
-    Y = X if targets is None else _put(targets[0])
-    C, counts = _put(columns * unit), _put(np.diff(starts))
+    torch = require("torch", extra="gpu")
+    tools = ArrayTools(torch, lambda keys: torch.sort(keys, stable=True).indices, torch.repeat_interleave)
+    X = put(points) if order is None else put(points)[put(order)]
+    Y = X if targets is None else put(targets[0])
+    C, counts = put(columns), put(np.diff(starts))
+    unit = 2.0 ** -math.frexp(float(C.abs().max()))[1]  # the largest weight or value is near 1
+    C = C * unit
     grid = float_grid(X, torch)
     rough = rounding(X[:: max(1, len(X) // SAMPLE)] - grid.origin, float(scales.max()))
     if not (rough <= ROUGH and scales.max() / grid.unit <= LARGEST_FACTOR):
@@ -162,25 +165,27 @@ def sums(
     if rough <= FINE and X.shape[1] < len(MIN_HALVED_ROWS) and int(counts.max()) > MIN_HALVED_ROWS[X.shape[1]]:
         bins = tools.repeat(torch.arange(len(counts), device="cuda"), counts)
         if targets is not None:  # rows whose columns are 0
-            asked = tools.repeat(torch.arange(len(counts), device="cuda"), _put(np.diff(targets[1])))
+            asked = tools.repeat(torch.arange(len(counts), device="cuda"), put(np.diff(targets[1])))
             X, bins = torch.cat([X, Y]), torch.cat([bins, asked])
             C = torch.cat([C, C.new_zeros((len(Y), C.shape[1]))])
         whole = [_halved(grid, X, C, bins, float(scale), tools) for scale in scales]
-        return np.asarray(torch.stack(whole)[:, len(X) - len(Y) :].cpu().numpy()) / unit
-    rows = pad(counts, SIDE, tools)
-    if targets is None:
-        packed, tiles = packed_grid(X, torch), int(rows.firsts[-1])
-        if tiles >= MIN_PACKED_TILES and _packed_error(packed, grid, X, C, rows, scales, tools) <= PACKED_ERROR:
-            grid = packed
-        elif rough > FINE:
-            return None
-        total = _sum_tiles(grid, (X, C, rows), None, plan(rows.firsts, None, RUN, tools), scales)
+        return _get(torch.stack(whole)[:, len(X) - len(Y) :] / unit)
+    rows, packed = pad(counts, SIDE, tools), packed_grid(X, torch)
+    asked = None if targets is None else pad(put(np.diff(targets[1])), SIDE, tools)
+    if asked is None and _packed_error(packed, grid, X, C, rows, scales, tools) <= PACKED_ERROR:
+        grid = packed
     elif rough > FINE:
         return None
-    else:
-        asked = pad(_put(np.diff(targets[1])), SIDE, tools)
-        total = _sum_tiles(grid, (X, C, rows), (Y, asked), plan(rows.firsts, asked.firsts, RUN, tools), scales)
-    return np.asarray(total.cpu().numpy()) / unit
+    tasks = plan(rows.firsts, None if asked is None else asked.firsts, RUN, tools)
+    return _get(_sum_tiles(grid, (X, C, rows), asked and (Y, asked), tasks, scales) / unit)
+
+
+def differ(points: Any, bins: IntArray, share: float) -> bool:
+    """Return whether at least a ``share`` of the rows, points on the GPU and their bins, are different from each other."""
+    torch = require("torch", extra="gpu")
+    words = (points + 0.0).view(torch.int64)  # -0 becomes 0
+    marks = (words * torch.full_like(words[0], MIX).cumprod(0)).sum(1) + put(bins)
+    return bool(torch.unique(marks).numel() > share * len(marks))
 
 
 class Grid(NamedTuple):
@@ -224,10 +229,10 @@ def rounding(distances: Any, scale: float) -> float:
 
 def _packed_error(packed: Grid, grid: Grid, X: Any, C: Any, rows: Padding, scales: FloatArray, tools: ArrayTools) -> float:
     """Return the largest error of a ratio of sums by packing, at the rows of some tiles, relative to the largest ratio."""
-    if not packed.unit or C.shape[1] < 2:
-        return 0.0 if packed.unit else math.inf
-    tasks = plan(rows.firsts, rows.firsts, RUN, tools)
     tiles = int(rows.firsts[-1])
+    if not packed.unit or tiles < MIN_PACKED_TILES or C.shape[1] < 2:
+        return 0.0 if packed.unit and tiles >= MIN_PACKED_TILES else math.inf
+    tasks = plan(rows.firsts, rows.firsts, RUN, tools)
     chosen = tasks[(tasks[:, 0] % -(-tiles // SAMPLED_TILES)) == 0]
     found, exact = (_sum_tiles(form, (X, C, rows), (X, rows), chosen, scales) for form in (packed, grid))
     used = exact[:, :, 0] > 0
@@ -253,7 +258,7 @@ def _halved(grid: Grid, X: Any, C: Any, bins: Any, scale: float, tools: ArrayToo
         n, parts = len(decay), []
         for some in brings.split(MOST_COLUMNS, dim=1):
             width, stretches = some.shape[1], -(-n // STRETCH)
-            kernel = build("scan.cu", "scan", f"COLUMNS={width}")
+            kernel = build("scan.cu", "scan", torch.cuda.current_device(), f"-DCOLUMNS={width}")
             finds, ends = some.new_empty((2, n, width)), some.new_empty((2, stretches, 4 * width + 1))
             given = decay, codes.to(torch.uint8), some.contiguous(), finds, ends
             for phase in range(3):
@@ -272,18 +277,22 @@ def _sum_tiles(
     torch = require("torch", extra="gpu")
     X, C, padded = rows
     Y, asked = (X, padded) if targets is None else targets
-    words, totals = grid.words(X, torch)
-    A, depth = _lay_out(words, padded), words.shape[1]
-    B, others = A, totals
-    if targets is not None:
-        words, others = grid.words(Y, torch)
-        B = _lay_out(words, asked)
-    factors = _put(np.maximum(scales * LOG2E / grid.unit, SMALLEST_FACTOR).astype(np.float32))
-    # Words are read a few at a time, so that two blocks of threads share the memory of a processor.
-    card = torch.cuda.get_device_properties(torch.cuda.current_device())
-    memory = getattr(card, "shared_memory_per_multiprocessor", 100 * 1024) // 2 - RESERVED
-    most = int(np.clip((memory - 8 * len(scales) * MOST_COLUMNS * SIDE) // (4 * 4 * SIDE), 4, DEEPEST))
-    deep = -(-depth // -(-depth // most))
+    # Two blocks of threads share the memory of a processor.
+    device, depth = torch.cuda.current_device(), -(-X.shape[1] // (1 + grid.packed))
+    memory = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_multiprocessor", 100 * 1024) // 2
+    lines = (memory - RESERVED - KEPT * min(C.shape[1], MOST_COLUMNS)) // (4 * SIDE)
+    chunks = -(-depth // max(4, lines - 2 * PART))
+    parts = -(-depth // (chunks * PART))  # of a chunk
+    part = -(-depth // (chunks * parts))
+    layout = {"DEEP": parts * part, "PART": part, "UNROLLED": min(range(8, 3, -1), key=lambda steps: part % steps)}
+
+    def lay(points: Any, places: Padding) -> tuple[Any, Any]:
+        words, sums = grid.words(points, torch)
+        return _lay_out(words, places, chunks * parts * part), sums + ORIGIN
+
+    A, totals = lay(X, padded)
+    B, others = (A, totals) if targets is None else lay(Y, asked)
+    factors = put(np.maximum(scales * LOG2E / grid.unit, SMALLEST_FACTOR).astype(np.float32))
     total = torch.empty((len(scales), len(Y), C.shape[1]), dtype=torch.float64, device="cuda")
     tasks = tasks.to(torch.int32).contiguous()
     for start in range(0, C.shape[1], MOST_COLUMNS):
@@ -292,29 +301,41 @@ def _sum_tiles(
         E = _lay_out(torch.cat([some, totals], 1), padded)
         E[:, :width] *= padded.real.view(-1, 1, SIDE)  # padding has no weight
         D = E if targets is None else _lay_out(torch.cat([some.new_zeros((len(Y), width)), others], 1), asked)
-        definitions = f"COLUMNS={width}", f"AMONG={int(targets is None)}", f"DEEP={deep}", f"PACKED={int(grid.packed)}"
+        macros = {"COLUMNS": width, "AMONG": int(targets is None), "PACKED": int(grid.packed), **layout}
         out = torch.zeros((len(scales), width, len(asked.index)), dtype=torch.float64, device="cuda")
-        sizes = ctypes.c_longlong(out.shape[2]), ctypes.c_int(depth), ctypes.c_int(len(scales))
-        shared = 8 * len(scales) * width * SIDE + 4 * 4 * deep * SIDE
+        sizes = ctypes.c_longlong(out.shape[2]), ctypes.c_int(chunks), ctypes.c_int(len(scales))
+        shared = KEPT * width + 4 * SIDE * (parts + 2) * part
         if len(tasks):
-            build("tiles.cu", "sums", *definitions).launch(
-                len(tasks), THREADS, shared, A, E, B, D, tasks, factors, out, *sizes
-            )
+            kernel = build("tiles.cu", "sums", device, *OPTIONS, *(f"-D{name}={value}" for name, value in macros.items()))
+            kernel.launch(len(tasks), THREADS, shared, A, E, B, D, tasks, factors, out, *sizes)
         total[:, asked.index[asked.real], start : start + width] = out[:, :, asked.real].transpose(1, 2)
     return total
 
 
-def _lay_out(values: Any, padded: Padding) -> Any:
-    """Return rows of values as (tiles, values, SIDE)."""
-    return values[padded.index].view(-1, SIDE, values.shape[1]).transpose(1, 2).contiguous()
+def _lay_out(values: Any, padded: Padding, lines: int = 0) -> Any:
+    """Return rows of values as (tiles, values, SIDE), with zeros up to a number of ``lines``."""
+    whole = values[padded.index].view(-1, SIDE, values.shape[1]).transpose(1, 2)
+    return require("torch", extra="gpu").nn.functional.pad(whole, (0, 0, 0, max(0, lines - values.shape[1]))).contiguous()
 
 
-def _put(values: Any) -> Any:
-    """Copy an array to the GPU."""
-    return require("torch", extra="gpu").as_tensor(values if values.flags.writeable else values.copy()).to("cuda")
-
-
-def _tools() -> ArrayTools:
-    """Return what `halves` needs of torch."""
+def put(values: Any) -> Any:
+    """Copy an array to the GPU, if it is not there: in slices, by way of pinned memory, which takes less time."""
     torch = require("torch", extra="gpu")
-    return ArrayTools(torch, lambda keys: torch.sort(keys, stable=True).indices, torch.repeat_interleave)
+    if isinstance(values, torch.Tensor):
+        return values
+    source = torch.as_tensor(values if values.flags.writeable else values.copy())
+    if source.nbytes <= STAGED:
+        return source.to("cuda")
+    result, size = torch.empty_like(source, device="cuda"), max(1, len(source) * STAGED // source.nbytes)
+    buffers = [torch.empty_like(source[:size], pin_memory=True) for _ in range(2)]
+    copied = [torch.cuda.Event(), torch.cuda.Event()]
+    for number, (some, place) in enumerate(zip(source.split(size), result.split(size), strict=True)):
+        copied[number % 2].synchronize()
+        place.copy_(buffers[number % 2][: len(some)].copy_(some), non_blocking=True)
+        copied[number % 2].record()
+    return result
+
+
+def _get(values: Any) -> FloatArray:
+    """Copy from the GPU to an array, in pinned memory."""
+    return np.asarray(values.new_empty(values.shape, device="cpu", pin_memory=True).copy_(values).numpy())

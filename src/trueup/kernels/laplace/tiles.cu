@@ -1,58 +1,53 @@
 // Sums of the columns of a bin's rows, weighted by 2^-(factor * L1 distance): a tile of 128 x 128 pairs at a time.
 //
-// A block of 256 threads holds one tile, each thread 8 x 8 pairs in registers. COLUMNS (how many are summed), AMONG (1: the
-// rows among themselves, each pair of blocks once; 0: other points), DEEP (words of a chunk) and PACKED are given when it is
-// compiled. Two chunks of each side are in shared memory, one being read while the next one comes; a chunk of this side that
-// holds all words comes once.
+// A block of 8 warps holds the 128 rows of one tile in shared memory. Each warp meets them with 16 rows of another tile at
+// a time, a thread 16 x 4 pairs in registers, and copies what it reads next by itself: warps do not wait for each other.
+// COLUMNS (how many are summed), AMONG (1: the rows among themselves, each pair of tiles once; 0: other points), DEEP (words
+// of the block's rows in shared memory), PART (words of the others; it divides DEEP), UNROLLED and PACKED are given when it
+// is compiled.
 //
 // A word is one coordinate in float32: two additions per pair. If PACKED it is two integers below 2^16: with S the sum of a
 // row's integers, |a - b| = 2 sum max(a, b) - S_a - S_b, so a maximum and a dot product with (2, 2) per pair and two
-// dimensions. Distances are below 2^23; added to the bits of 2^23 they are a float32 as they are.
+// dimensions. Sums of ranges are below 2^22: S + 2^23 and |a - b| + S_b + 2^23 have the bits of their float32.
 
 #define SIDE 128
-#define CHUNK (DEEP * SIDE)
-#define EXTRA (COLUMNS + PACKED)              // columns and, if PACKED, the sum of the integers
-#define ORIGIN (PACKED ? 0x4B000000 : 0)      // the bits of 2^23
+#define WIDE 16                               // rows of the other tile
+#define EXTRA (COLUMNS + PACKED)              // columns and, if PACKED, S + 2^23
 #define FAR __int_as_float(0x7F800000)        // an infinite distance: a kernel of 0
+constexpr int unrolled = UNROLLED;
 
 struct Task { int block, first, last; };
 
-__device__ __forceinline__ float power(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Thread t has rows (and columns) 4 a .. 4 a + 3 and 64 + 4 a .. 64 + 4 a + 3: neighbours read neighbouring words.
-__device__ __forceinline__ int spread(int a, int k) { return (k >> 2) * 64 + 4 * a + (k & 3); }
-
-__device__ __forceinline__ void read(int* to, const int* from) {
+template <class T, class F> __device__ __forceinline__ void copy4(T* to, const F* from) {
     *reinterpret_cast<int4*>(to) = *reinterpret_cast<const int4*>(from);
-    *reinterpret_cast<int4*>(to + 4) = *reinterpret_cast<const int4*>(from + 64);
 }
 
-// Copy 128 * lines words to shared memory without waiting for them, where the GPU can.
-__device__ __forceinline__ void fetch(int* to, const int* from, int lines) {
-    for (int at = 4 * threadIdx.x; at < lines * SIDE; at += 1024) {
+// Copy 4 words to shared memory, where the GPU can without waiting for them.
+__device__ __forceinline__ void fetch(int* to, const int* from) {
 #if __CUDA_ARCH__ >= 800
-        unsigned address = (unsigned)__cvta_generic_to_shared(to + at);
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(address), "l"(from + at));
+    unsigned address = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(address), "l"(from) : "memory");
 #else
-        *reinterpret_cast<int4*>(to + at) = *reinterpret_cast<const int4*>(from + at);
-#endif
-    }
-}
-
-__device__ __forceinline__ void commit() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;");
+    copy4(to, from);
 #endif
 }
 
-// Wait for all copies but those of the last commit.
+// Copy lines of all SIDE words by the threads of a block, or of WIDE words by those of a warp.
+__device__ __forceinline__ void fetch_lines(int* to, const int* from, int lines) {
+    #pragma unroll 1
+    for (int at = 4 * threadIdx.x; at < lines * SIDE; at += 1024) fetch(to + at, from + at);
+}
+
+template <int LINES> __device__ __forceinline__ void fetch_columns(int* to, const int* from) {
+    const int lane = threadIdx.x % 32, line = lane / 4;
+    #pragma unroll
+    for (int k = 0; k < LINES; k += 8)
+        if (k + line < LINES) fetch(to + k * WIDE + 4 * lane, from + (k + line) * SIDE + lane % 4 * 4);
+}
+
 __device__ __forceinline__ void arrive() {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group 1;");
+    asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
 
@@ -84,130 +79,132 @@ __device__ __forceinline__ void measure(float& far, int p, int q) {
 
 extern "C" __global__ void __launch_bounds__(256, 2) sums(
     const int* X, const int* C, const int* Y, const int* D, const Task* tasks, const float* factors, double* out,
-    long long m, int d, int scales)
+    long long m, int chunks, int scales)
 {
-    // X (tiles, d, SIDE) are the words of the rows, C (tiles, EXTRA, SIDE) their columns; Y and D those of the m points asked
-    // about, X and C themselves where AMONG.
-    extern __shared__ __align__(16) double rows[];                         // (scales * COLUMNS, SIDE): this block's sums
-    int* ours = reinterpret_cast<int*>(rows + scales * COLUMNS * SIDE);    // two chunks
-    int* theirs = ours + 2 * CHUNK;                                        // two chunks
-    __shared__ __align__(16) int mine[EXTRA * SIDE], its[2 * EXTRA * SIDE];  // columns of both blocks
-    __shared__ float across[2 * COLUMNS * SIDE], down[4 * COLUMNS * SIDE];   // partial sums of the warps
-    const int t = threadIdx.x, lane = t & 31, warp = t >> 5;
-    const int x = (warp & 1) * 8 + (lane & 7), y = (warp >> 1) * 4 + (lane >> 3);
+    // X (tiles, chunks * DEEP, SIDE) are the words of the rows, C (tiles, EXTRA, SIDE) their columns; Y and D those of the m
+    // points asked about, X and C themselves where AMONG. A thread has rows 32 k + 4 y .. + 3 and, of the warp's others, 4 x
+    // .. 4 x + 3.
+    extern __shared__ __align__(16) float kept[];                  // (4 COLUMNS, 256, 4): sums of each thread
+    int* const ours = reinterpret_cast<int*>(kept + 4 * COLUMNS * 1024);  // (DEEP, SIDE)
+    __shared__ __align__(16) int mine[EXTRA * SIDE], others[8 * 2 * EXTRA * WIDE];
+    const int t = threadIdx.x, warp = t / 32, x = t % 4, y = t % 32 / 4;
+    int* const theirs = ours + DEEP * SIDE + warp * 2 * PART * WIDE;  // (2, PART, WIDE)
+    int* const its = others + warp * 2 * EXTRA * WIDE;
     const Task task = tasks[blockIdx.x];
-    const long long i0 = (long long)task.block * SIDE;
-    const int chunks = (d + DEEP - 1) / DEEP, stages = (task.last - task.first) * chunks;
+    const int parts = chunks * (DEEP / PART);
+    const int* const rows = Y + (long long)task.block * parts * PART * SIDE;
+    const int* words = X + ((long long)task.first * parts * PART * SIDE + warp * WIDE);
+    const int* values = C + ((long long)task.first * EXTRA * SIDE + warp * WIDE);
 
-    for (int at = t; at < scales * COLUMNS * SIDE; at += 256) rows[at] = 0;
-    for (int at = t; at < EXTRA * SIDE; at += 256) mine[at] = D[i0 * EXTRA + at];
+    for (int k = 0; k < 4 * COLUMNS; k++) *reinterpret_cast<float4*>(kept + 1024 * k + 4 * t) = float4{0, 0, 0, 0};
+    fetch_lines(mine, D + (long long)task.block * EXTRA * SIDE, EXTRA);
+    if (chunks == 1) fetch_lines(ours, rows, DEEP);
+    fetch_columns<EXTRA>(its, values);
+    fetch_columns<PART>(theirs, words);
+    arrive();
+    __syncthreads();
 
-    float far[8][8];
-    for (int stage = -1, chunk = -1, other = task.first; stage < stages; stage++) {
-        const int here = stage & 1;
-        int next = chunk + 1, then = other;  // the chunk to fetch, and its tile
-        if (next == chunks) next = 0, then++;
-        if (stage + 1 < stages) {
-            const int k0 = DEEP * next, words = min(DEEP, d - k0);
-            const long long j0 = (long long)then * SIDE;
-            if (chunks > 1 || stage < 0) fetch(ours + (here ^ 1) * CHUNK, Y + i0 * d + k0 * SIDE, words);
-            fetch(theirs + (here ^ 1) * CHUNK, X + j0 * d + k0 * SIDE, words);
-            if (!k0) fetch(its + (then & 1) * EXTRA * SIDE, C + j0 * EXTRA, EXTRA);
+    int now = 0, tile = 0;  // which of two parts, and of the columns of two tiles
+    for (int other = task.first; other < task.last; other++, tile ^= 1) {
+        const bool more = other + 1 < task.last, itself = AMONG && other == task.block;
+        float far[16][4];
+        #pragma unroll
+        for (int k = 0; k < 16; k += 4) {
+            int sums[4] = {};
+            if (PACKED) copy4(sums, mine + COLUMNS * SIDE + 8 * k + 4 * y);
+            #pragma unroll
+            for (int a = 0; a < 4; a++)
+                #pragma unroll
+                for (int b = 0; b < 4; b++) far[k + a][b] = __int_as_float(PACKED ? 2 * 0x4B000000u - sums[a] : 0);
         }
-        commit();
-        if (stage >= 0) {
+        for (int part = 0; part < parts; part++, now ^= 1) {
             arrive();
-            __syncthreads();
-            const int words = min(DEEP, d - DEEP * chunk);
-            const int* column = its + (other & 1) * EXTRA * SIDE;
-            if (!chunk) {
-                int p[8] = {}, q[8] = {};
-                if (PACKED) {
-                    read(p, mine + COLUMNS * SIDE + 4 * y);
-                    read(q, column + COLUMNS * SIDE + 4 * x);
+            __syncwarp();
+            words += PART * SIDE;
+            if (more || part + 1 < parts) fetch_columns<PART>(theirs + (now ^ 1) * PART * WIDE, words);
+            if (more && !part) fetch_columns<EXTRA>(its + (tile ^ 1) * EXTRA * WIDE, values += EXTRA * SIDE);
+            if (chunks > 1 && part % (DEEP / PART) == 0) {
+                __syncthreads();
+                fetch_lines(ours, rows + part * PART * SIDE, DEEP);
+                arrive();
+                __syncthreads();
+            }
+            const int* const left = ours + part % (DEEP / PART) * PART * SIDE + 4 * y;
+            const int* const right = theirs + now * PART * WIDE + 4 * x;
+            #pragma unroll unrolled
+            for (int k = 0; k < PART; k++) {
+                int p[16], q[4];
+                copy4(q, right + k * WIDE);
+                #pragma unroll
+                for (int a = 0; a < 16; a += 4) copy4(p + a, left + k * SIDE + 8 * a);
+                #pragma unroll
+                for (int b = 0; b < 4; b++)
+                    #pragma unroll
+                    for (int a = 0; a < 16; a++) measure(far[a][b], p[a], q[b]);
+            }
+        }
+        const int* const column = its + tile * EXTRA * WIDE + 4 * x;
+        if (itself) {  // a row is not among the others
+            #pragma unroll
+            for (int a = 0; a < 16; a++)
+                #pragma unroll
+                for (int b = 0; b < 4; b++)
+                    if (a / 4 * 32 + 4 * y + a % 4 == WIDE * warp + 4 * x + b) far[a][b] = FAR;
+        }
+        #pragma unroll 1
+        for (int g = 0; g < scales; g++) {
+            double* const total = out + g * COLUMNS * m;
+            const float factor = factors[g];
+            float columns[COLUMNS][4], back[COLUMNS][4] = {}, offset[4] = {};
+            #pragma unroll
+            for (int c = 0; c < COLUMNS; c++) copy4(columns[c], column + c * WIDE);
+            if (PACKED) copy4(offset, column + COLUMNS * WIDE);
+            #pragma unroll
+            for (int b = 0; b < 4; b++) offset[b] *= factor;
+            #pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float weights[COLUMNS][4], sums[COLUMNS][4];
+                #pragma unroll
+                for (int c = 0; c < COLUMNS; c++) {
+                    copy4(weights[c], mine + c * SIDE + 32 * k + 4 * y);
+                    copy4(sums[c], kept + (4 * c + k) * 1024 + 4 * t);
                 }
                 #pragma unroll
-                for (int a = 0; a < 8; a++)
+                for (int a = 0; a < 4; a++) {
+                    float near[4];
                     #pragma unroll
-                    for (int b = 0; b < 8; b++) far[a][b] = __int_as_float(ORIGIN - p[a] - q[b]);
-            }
-            const int *from = ours + (chunks > 1 ? here : 0) * CHUNK + 4 * y, *to = theirs + here * CHUNK + 4 * x;
-            #pragma unroll 4
-            for (int k = 0; k < words; k++, from += SIDE, to += SIDE) {
-                int p[8], q[8];
-                read(p, from);
-                read(q, to);
-                #pragma unroll
-                for (int a = 0; a < 8; a++)
+                    for (int b = 0; b < 4; b++) near[b] = exp2f(fmaf(far[4 * k + a][b], -factor, offset[b]));
                     #pragma unroll
-                    for (int b = 0; b < 8; b++) measure(far[a][b], p[a], q[b]);
-            }
-            __syncthreads();
-            if (chunk == chunks - 1) {
-                const bool itself = AMONG && other == task.block;
-                if (itself) {  // a row is not among the others
-                    #pragma unroll
-                    for (int a = 0; a < 8; a++)
-                        #pragma unroll
-                        for (int b = 0; b < 8; b++)
-                            if (spread(y, a) == spread(x, b)) far[a][b] = FAR;
-                }
-                for (int g = 0; g < scales; g++) {
-                    const float factor = -factors[g], offset = -factor * __int_as_float(ORIGIN);
-                    float columns[COLUMNS][8], sums[COLUMNS][8], back[COLUMNS][8];
-                    #pragma unroll
-                    for (int c = 0; c < COLUMNS; c++) {
-                        read(reinterpret_cast<int*>(columns[c]), column + c * SIDE + 4 * x);
-                        #pragma unroll
-                        for (int b = 0; b < 8; b++) back[c][b] = 0;
-                    }
-                    #pragma unroll
-                    for (int a = 0; a < 8; a++) {
-                        float near[8];
-                        #pragma unroll
-                        for (int b = 0; b < 8; b++) near[b] = power(fmaf(far[a][b], factor, offset));
+                    for (int b = 0; b < 4; b++)
                         #pragma unroll
                         for (int c = 0; c < COLUMNS; c++) {
-                            sums[c][a] = 0;
-                            #pragma unroll
-                            for (int b = 0; b < 8; b++) sums[c][a] += near[b] * columns[c][b];
-                            if (AMONG) {
-                                const float weight = __int_as_float(mine[c * SIDE + spread(y, a)]);
-                                #pragma unroll
-                                for (int b = 0; b < 8; b++) back[c][b] += near[b] * weight;
-                            }
+                            sums[c][a] += near[b] * columns[c][b];
+                            if (AMONG) back[c][b] += near[b] * weights[c][a];
                         }
-                    }
-                    #pragma unroll
-                    for (int c = 0; c < COLUMNS; c++) {
-                        fold<8>(sums[c], 4);
-                        fold<4>(sums[c], 2);
-                        fold<2>(sums[c], 1);
-                        across[((warp & 1) * COLUMNS + c) * SIDE + spread(y, lane & 7)] = sums[c][0];
-                        if (AMONG) {
-                            fold<8>(back[c], 16);
-                            fold<4>(back[c], 8);
-                            float* to = down + ((warp >> 1) * COLUMNS + c) * SIDE + spread(x, lane >> 4 << 2) + (lane >> 2 & 2);
-                            to[0] = back[c][0], to[1] = back[c][1];
-                        }
-                    }
-                    __syncthreads();
-                    #pragma unroll 1
-                    for (int at = t; at < COLUMNS * SIDE; at += 256) {
-                        rows[g * COLUMNS * SIDE + at] += (double)across[at] + (double)across[COLUMNS * SIDE + at];
-                        if (AMONG && !itself) {
-                            const float* part = down + at;
-                            const float sum = (part[0] + part[COLUMNS * SIDE])
-                                            + (part[2 * COLUMNS * SIDE] + part[3 * COLUMNS * SIDE]);
-                            atomicAdd(out + (g * COLUMNS + at / SIDE) * m + other * (long long)SIDE + at % SIDE, (double)sum);
-                        }
-                    }
-                    __syncthreads();
+                }
+                #pragma unroll
+                for (int c = 0; c < COLUMNS; c++) copy4(kept + (4 * c + k) * 1024 + 4 * t, sums[c]);
+            }
+            if (AMONG && !itself) {
+                #pragma unroll
+                for (int c = 0; c < COLUMNS; c++) {
+                    fold<4>(back[c], 16);
+                    fold<2>(back[c], 8);
+                    const float sum = back[c][0] + __shfl_xor_sync(~0u, back[c][0], 4);
+                    if (y % 2 == 0) atomicAdd(total + c * m + (other * SIDE + WIDE * warp + 4 * x + y / 2), (double)sum);
+                }
+            }
+            if (scales > 1 || !more) {
+                #pragma unroll 1
+                for (int k = 0; k < 4 * COLUMNS; k++) {
+                    float sums[4], *place = kept + k * 1024 + 4 * t;
+                    copy4(sums, place);
+                    *reinterpret_cast<float4*>(place) = float4{0, 0, 0, 0};
+                    fold<4>(sums, 2);
+                    fold<2>(sums, 1);
+                    atomicAdd(total + k / 4 * m + (task.block * SIDE + k % 4 * 32 + 4 * y + x), (double)sums[0]);
                 }
             }
         }
-        chunk = next, other = then;
     }
-    for (int at = t; at < scales * COLUMNS * SIDE; at += 256)
-        atomicAdd(out + (at / SIDE) * m + i0 + at % SIDE, rows[at]);
 }

@@ -407,11 +407,6 @@ def _totals(rows: AnyArray) -> Int32Array | None:
     return np.asarray(rows.sum(axis=1, dtype=np.int64).astype(np.int32)) if rows.dtype == np.int32 else None
 
 
-def unit_of(columns: FloatArray) -> float:
-    """Return a power of two such that the largest absolute value times it lies in [1/2, 1)."""
-    return 2.0 ** -math.frexp(float(np.abs(columns).max()))[1]
-
-
 def sum_among(blocks: Blocks, scales: FloatArray, reach: float, workers: Workers) -> FloatArray:
     """Sum the columns of all other rows of each row's bin, weighted by the kernel, shape (scales, n, c); may underflow.
 
@@ -419,7 +414,7 @@ def sum_among(blocks: Blocks, scales: FloatArray, reach: float, workers: Workers
     """
     step, shift = _binary_step(blocks, scales)
     laid, columns = blocks.steps if shift < 0 else lay_out(blocks.in_steps(blocks.points, step)), blocks.columns
-    unit = unit_of(columns)
+    unit = 2.0 ** -math.frexp(float(np.abs(columns).max()))[1]  # the largest value is near 1
     C = np.where(blocks.real[:, None], columns[blocks.order] * unit, 0).astype(np.float32)
     shape = (len(scales), columns.shape[1], len(C))
     copies = int(np.clip(COPIES // (8 * math.prod(shape)), 4, 64))
