@@ -201,7 +201,7 @@ def test_drift_counts_rows_that_it_leaves_out():
     report = monitor.update_drift(unscored)
     assert monitor.state.drift_rows.unscored == 1
     assert monitor.state.drift_rows.closed >= 1_000
-    assert any("closed for drift" in note for note in report.notes)
+    assert any("too late for the drift" in note for note in report.notes)
 
 
 def test_a_tolerance_holds_for_scores_of_one():
@@ -346,3 +346,67 @@ def test_a_started_monitor_with_rows_of_an_open_period_is_not_started_again():
     monitor.update(data)
     with pytest.raises(ArgumentError, match="its evidence would be lost"):
         monitor.start(data)
+
+
+def test_mature_rows_without_now_are_noticed():
+    data = make_log(24, 2_000)
+    monitor = tu.Monitor(**SETTINGS).start(data)
+    first = data["day"][0]
+    week = np.flatnonzero((data["day"] >= first) & (data["day"] < first + 7))
+    assert any("if outcomes are known up to a later date, pass it as now" in note
+               for note in monitor.update(take(data, week)).notes)  # fmt: skip
+    report = monitor.update(take(data, week), now=first + 40)
+    assert not any("pass it as now" in note for note in report.notes)
+    assert report.rows.counted == len(week)
+
+
+def test_rows_that_waited_and_are_overdue_are_noticed():
+    data = make_log(25, 2_000)
+    monitor = tu.Monitor(**SETTINGS).start(data)
+    first = data["day"][0]
+    monitor.update(take(data, data["day"] < first + 7), now=first + 7)
+    report = monitor.update(take(data, data["day"] >= first + 150), now=first + 199)
+    waited = int((data["day"] < first + 7).sum())
+    assert f"{waited:,} rows since the start, at least, were missing when their period closed" in " ".join(report.notes)
+    monitor = tu.Monitor(**SETTINGS).start(data)
+    monitor.update(take(data, data["day"] < first + 7), now=first + 7)
+    report = monitor.update(take(data, data["day"] >= first + 190), now=first + 199)
+    assert f"{waited:,} rows that waited are mature by now, and were not given again" in report.notes
+
+
+def test_a_whole_log_that_is_given_again_is_repeated_and_not_late():
+    data = make_log(26, 3_000)
+    monitor = tu.Monitor(**SETTINGS).start(data)
+    monitor.update(data)
+    report = monitor.update(data)
+    assert (report.rows.closed, report.rows.added) == (0, 0)
+    assert report.rows.repeated == report.rows.counted
+    assert not any("closed periods" in note for note in report.notes)
+
+
+def test_a_level_that_was_rare_has_the_alarm_of_rare_levels():
+    rng = np.random.default_rng(27)
+    n = 30_000
+    late = np.arange(n) >= 300
+    region = np.where(late, rng.choice(["a", "b", "c"], n), rng.choice(["a", "b", "c"], n, p=[0.8, 0.1, 0.1]))
+    p = 0.05 + 0.2 * rng.random(n)
+    data = {"p": p, "region": region, "y": (rng.random(n) < p * np.where(region == "b", 1.8, 1.0)).astype(float),
+            "day": np.datetime64("2023-01-02") + np.arange(n) // 100}  # fmt: skip
+    settings = {"outcome": "y", "prediction": "p", "by": "region", "time": "day", "score_bands": 0, "min_rows": 50}
+    report = tu.Monitor(**settings).start(take(data, slice(0, 300))).update(data)
+    assert {"region=b", "region=(rare or new levels)"} <= {alarm.segment for alarm in report.alarms}
+    assert len(report.distinct) == 1
+
+
+def test_an_onset_is_not_after_its_alarm():
+    rng = np.random.default_rng(28)
+    n = 40_000
+    p = 0.05 + 0.2 * rng.random(n)
+    week = np.arange(n) // 400
+    rate = np.where(week < 20, 2.0, np.where(week < 60, 1.0, 2.5))
+    data = {"p": p, "y": (rng.random(n) < p * rate).astype(float), "day": np.datetime64("2022-01-03") + 7 * week}
+    settings = {"outcome": "y", "prediction": "p", "by": (), "time": "day", "score_bands": 0}
+    alarms = [alarm for stop in (4_000, 20_000, n)
+              for alarm in tu.Monitor(**settings).start(data).update(take(data, slice(0, stop))).alarms]  # fmt: skip
+    assert len(alarms) == 3
+    assert all(alarm.since < alarm.raised for alarm in alarms)

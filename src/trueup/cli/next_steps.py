@@ -220,6 +220,9 @@ def after_decide(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> l
 # After a monitor
 
 
+EARLIER_FILES = "FILES-SINCE-THEN"  # where the last update had not all rows since the onset
+
+
 def after_watch(report: MonitorReport, monitor: Monitor, arguments: argparse.Namespace) -> list[str]:
     """Return the words of a command that fits a correction on the mature rows since the onset of the first alarm."""
     from trueup.data.bins import format_date
@@ -234,9 +237,11 @@ def after_watch(report: MonitorReport, monitor: Monitor, arguments: argparse.Nam
     until = format_date(as_day(report.until) - monitor.maturity)
     sql = f"SELECT * FROM {inner} WHERE {quoted} >= '{alarm.since}' AND {quoted} < '{until}'"  # noqa: S608
     one_factor = report.advice == OFFSET
+    rows = report.rows
+    files = (arguments.files or ()) if rows.added + rows.repeated + rows.closed >= alarm.rows else [EARLIER_FILES]
     features = None if one_factor else [one.name for one in monitor.state.schema.features]
     return command_words(
-        "fit", *(arguments.files or ()), sql=sql, outcome=monitor.outcome, positive=arguments.positive,
+        "fit", *files, sql=sql, outcome=monitor.outcome, positive=arguments.positive,
         prediction=monitor.prediction, cluster=monitor.cluster, features=features or None,
         method="multiplicative" if one_factor else None, output="model.trueup",
     )  # fmt: skip

@@ -314,8 +314,9 @@ exit codes: 0 success, with or without alarms; 1 --fail-if: there is an alarm; 2
                 "--maturity", "--period", Use("--alpha", "0.05 by default, over the whole life of the monitor"), "--budget",
                 Use("--tolerance", "here a percentage; smaller errors raise no alarm"),
                 Use("--fail-if", changes={
-                    "choices": ("alarm", "untestable"),
-                    "help": "a gate: alarm: exit with code 1 if there is any alarm so far; untestable, which every gate "
+                    "choices": ("alarm", "new-alarm", "untestable"),
+                    "help": "a gate: alarm: exit with code 1 if there is any alarm so far; new-alarm: if this run raised a "
+                    "distinct one; untestable, which every gate "
                     "includes: with code 4 if there is none, and no period has closed yet",
                 }),
             ),

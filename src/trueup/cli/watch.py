@@ -23,7 +23,7 @@ from trueup.reports.profiles import load_profile
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 EXTENSIONS = {".html": "page", ".htm": "page", ".md": "markdown", ".csv": "csv", ".json": "json"}
 EXAMPLE = "watch.html"
@@ -68,14 +68,17 @@ def run(arguments: argparse.Namespace) -> int:
         _write(output, monitor, report, profile, arguments)
     if not any(output.path == io.STANDARD_OUTPUT for output in outputs):
         _show(report, monitor, arguments, outputs)
-    return _gate(report) if arguments.fail_if is not None else PASSED
+    return _gate(report, arguments.fail_if) if arguments.fail_if else PASSED
 
 
-def _gate(report: MonitorReport) -> int:
+def _gate(report: MonitorReport, states: Sequence[str]) -> int:
     """Return the exit code of --fail-if, and say on standard error why it is not 0."""
-    if report.state == ALARM:
-        found = f"{len(report.alarms):,} of {report.segments:,} segments raised an alarm"
-        console.complain(f"gate failed (exit code {FOUND}): {found} (--fail-if alarm)")
+    named = io.split_names(states)
+    only_new = "new-alarm" in named and "alarm" not in named
+    alarms = [alarm for alarm in (report.distinct if only_new else report.alarms) if alarm.new or not only_new]
+    if alarms and named != ["untestable"]:
+        found = f"{len(alarms):,} new distinct errors" if only_new else f"{len(alarms):,} of {report.segments:,} segments"
+        console.complain(f"gate failed (exit code {FOUND}): {found} raised an alarm (--fail-if {','.join(named)})")
         return FOUND
     if not report.periods:
         console.complain(f"gate failed (exit code {UNTESTABLE}): no period has closed yet")
@@ -133,7 +136,9 @@ def _check_settings(monitor: Monitor, arguments: argparse.Namespace) -> None:
     wrong = []
     for name, value in given.items():
         own = getattr(monitor, name)
-        same = (own is not None and list(as_tuple(own)) == value) if isinstance(value, list) else own == value
+        same = own == value
+        if isinstance(value, list):  # the order of columns does not matter
+            same = own is not None and sorted(map(str, as_tuple(own))) == sorted(value)
         if not same:
             wrong.append(f"{option_name(name)} ({_text(own)} in the state, {_text(value)} here)")
     if arguments.reference and monitor.is_started:
@@ -233,7 +238,8 @@ def _json_lines(report: MonitorReport) -> Iterator[str]:
 
 def _show(report: MonitorReport, monitor: Monitor, arguments: argparse.Namespace, outputs: list[Output]) -> None:
     if arguments.quiet:
-        console.say(report.headline)
+        for line in (report.headline, *map(str, report.distinct[: arguments.top])):
+            console.say(line)
         return
     parts: list[str | TextTable] = [report.headline]
     shown = report.distinct[: arguments.top]

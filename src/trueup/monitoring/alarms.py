@@ -73,7 +73,7 @@ def _alarm(state: MonitorState, at: int, length: float, budget: Budget, dates: D
     return MonitorAlarm(
         state.segments.labels[at], dates.end(int(processes.alarm[at])), dates.scored(onset),
         outcomes / expected if expected else math.nan, low, high, outcomes, expected, rows, p_value, contradictions, share,
-        1 if SHIFTS[shift] > 0 else -1,
+        1 if SHIFTS[shift] > 0 else -1, new=state.seen is None or int(processes.alarm[at]) > state.seen,
     )  # fmt: skip
 
 
@@ -100,6 +100,27 @@ class _RaisedAlarm(NamedTuple):
     alarm: MonitorAlarm
 
 
+def _is_pooled(state: MonitorState, own: _RaisedAlarm, other: _RaisedAlarm) -> bool:
+    """Return whether one alarm is that of rare and new levels and the other that of one of them, with the same error."""
+    pool, level = (own, other) if own.place is None else (other, own)
+    combination = next((one for one in state.segments.combinations if one.pool == pool.at), None)
+    if combination is None or level.place is None or own.alarm.direction != other.alarm.direction:
+        return False
+    column, code = next(iter(level.place))
+    if len(level.place) > 1 or (column,) != combination.columns or code in state.segments.columns[column].listed:
+        return False
+    if level is own:
+        return max(own.alarm.low, other.alarm.low) <= min(own.alarm.high, other.alarm.high)
+    return _rest_is_right(state, pool, level.at)
+
+
+def _rest_is_right(state: MonitorState, own: _RaisedAlarm, part: int) -> bool:
+    """Return whether the rows of an alarm that are not in the segment ``part`` of it show no error."""
+    outcomes, expected, rows = (state.processes.totals[own.at] - state.processes.totals[part]).tolist()
+    variance = expected * max(1.0 - expected / rows, 0.0) if rows > 0 else 0.0
+    return bool(own.alarm.direction * (outcomes - expected) <= MAX_REMAINING_SIGMA * math.sqrt(max(variance, 0.0)))
+
+
 def _is_same(state: MonitorState, own: _RaisedAlarm, other: _RaisedAlarm) -> bool:
     """Return whether an alarm is the error of a stronger one.
 
@@ -113,7 +134,7 @@ def _is_same(state: MonitorState, own: _RaisedAlarm, other: _RaisedAlarm) -> boo
     if np.array_equal(totals[own.at], totals[other.at]):
         return True
     if own.place is None or other.place is None:
-        return not other.at
+        return not other.at or _is_pooled(state, own, other)
     both = dict(own.place | other.place)
     if len(both) < len(own.place | other.place):
         return False  # they share no row
@@ -127,11 +148,7 @@ def _is_same(state: MonitorState, own: _RaisedAlarm, other: _RaisedAlarm) -> boo
         return own.place <= other.place
     columns = tuple(sorted(both))
     shared = state.segments.number_of(columns, tuple(both[column] for column in columns))
-    if shared is None:
-        return False
-    outcomes, expected, rows = (totals[own.at] - totals[shared]).tolist()
-    variance = expected * max(1.0 - expected / rows, 0.0) if rows > 0 else 0.0
-    return bool(alarm.direction * (outcomes - expected) <= MAX_REMAINING_SIGMA * math.sqrt(max(variance, 0.0)))
+    return shared is not None and _rest_is_right(state, own, shared)
 
 
 def advise(alarms: Sequence[MonitorAlarm]) -> str | None:

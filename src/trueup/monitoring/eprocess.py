@@ -148,9 +148,16 @@ class EProcesses:
         self.counts += counts[:, None, :]
 
     def onset(self, segment: int) -> tuple[int, int, FloatArray]:
-        """Return the period in which an error most likely began, the number of its shift, and the counts since then."""
-        best = int(np.argmax(self.rise[segment]))
-        return int(self.since[segment, best]), best, self.counts[segment, best]
+        """Return the period in which an error most likely began, the number of its shift, and the counts since then.
+
+        It began before its alarm; -1 is the start, if the error has changed since then.
+        """
+        before = (self.since[segment] >= 0) & ((self.since[segment] <= self.alarm[segment]) | (self.alarm[segment] < 0))
+        best = int(np.argmax(np.where(before, self.rise[segment], -np.inf)))
+        if before[best] and self.rise[segment, best] > 0:
+            return int(self.since[segment, best]), best, self.counts[segment, best]
+        outcomes, expected, _ = self.totals[segment].tolist()
+        return -1, int(np.argmax(np.array(SHIFTS) * (1 if outcomes >= expected else -1) > 0)), self.totals[segment]
 
 
 def ratio_interval(outcomes: float, expected: float, rows: float, level: float) -> tuple[float, float]:

@@ -35,11 +35,18 @@ class RowLedger:
         for number, rows in counts.items():
             self.waiting[number] = max(self.waiting.get(number, 0), rows)
 
-    def come_late(self, counts: Mapping[int, int], first: int | None) -> None:
-        """Record rows of closed periods from the ``first`` on: those beyond the rows that such a period had are late."""
+    def come_late(self, counts: Mapping[int, int], first: int | None) -> int:
+        """Record rows of closed periods from the ``first`` on; return those of periods that are given as they were before.
+
+        Rows beyond those that a period had are late.
+        """
+        repeated = 0
         for number, rows in counts.items():
             if first is not None and number >= first:
-                self._miss(number, rows - self.given.get(number, 0))
+                before = self.given.get(number, 0)
+                self._miss(number, rows - before)
+                repeated += rows if rows == before else 0
+        return repeated
 
     def close(self, number: int, rows: int, unlabelled: int) -> None:
         """Record that a period closed, and that those before it did."""

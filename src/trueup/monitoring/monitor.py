@@ -38,14 +38,14 @@ SECONDS_PER_DAY = 86_400.0
 ZONES_DAYS = 1.0  # between the clocks of two places
 MIN_PERIOD_DAYS = 1 / 24
 MAX_FIRST_GAP_DAYS = 366.0  # between the first two periods with rows
-UNITS = {"day": 1.0, "d": 1.0, "week": 7.0, "w": 7.0, "hour": 1 / 24, "h": 1 / 24}
+UNITS = {"": 1.0, "day": 1.0, "d": 1.0, "week": 7.0, "w": 7.0, "hour": 1 / 24, "h": 1 / 24}
 
 
 def parse_days(name: str, given: Any, *, least: float = 0.0) -> float:
     """Return a duration in days: a number of days, or a text such as "90 days", "12 weeks" or "90d"."""
     hint = 'write 90, "90 days" or "12 weeks"'
     if isinstance(given, str):
-        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+?)s?\s*", given.lower())
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*?)s?\s*", given.lower())
         unit = UNITS.get(match[2]) if match else None
         if match is None or unit is None:
             raise ArgumentError(f"{name} must be a duration; got {given!r}", hint, parameter=name)
@@ -210,7 +210,8 @@ class Monitor:
             roles = [self.prediction, self.time, self.id, self.cluster, *([self.outcome] if labelled else [])]
             columns = list(dict.fromkeys([*by, *(name for name in roles if name is not None)]))
         return open_slices(data, columns, as_tuple(self.categorical), self.time,
-                           self.maturity if labelled else 0.0, self.period)  # fmt: skip
+                           self.maturity if labelled else 0.0, self.period,
+                           may_be_empty=self._state is not None)  # fmt: skip
 
     def _plan(self, source: ColumnSource) -> MonitorState:
         table, keep = self._reader.reference(source)
@@ -255,6 +256,7 @@ class Monitor:
             state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
             clock, tolerance = state.clock, self._tolerated
             self._advance(clock, slices.latest, now)
+            state.seen = clock.closed
             oldest = None if state.open is None else state.open.number
             for rows, numbers, aside in self._read(slices.iterate(), state, clock, oldest, labelled=True):
                 for number, some in rows.by_period(numbers).items():
@@ -264,12 +266,14 @@ class Monitor:
                     fresh = state.add(some, number, workers, tolerance, ends=self._has_ended(number, clock))
                     complete = len(some.complete())
                     unscored = int(np.isnan(some.p).sum())
-                    counts = _add(counts, RowCounts(counted=fresh, repeated=max(complete - fresh, 0), unscored=unscored,
-                                                    unlabelled=len(some) - complete - unscored))  # fmt: skip
-                state.ledger.come_late(aside.closed, clock.first)
+                    left_out = RowCounts(unscored=unscored, unlabelled=len(some) - complete - unscored)
+                    counted = RowCounts(counted=fresh, added=fresh, repeated=max(complete - fresh, 0))
+                    counts = _add(counts, _add(counted, left_out))
+                repeated = state.ledger.come_late(aside.closed, clock.first)
                 begun = {} if state.open is None else {state.open.number: state.open.given_rows}
                 state.ledger.wait({number: rows + begun.get(number, 0) for number, rows in aside.waiting.items()})
-                counts = _add(counts, RowCounts(waiting=sum(aside.waiting.values()), closed=sum(aside.closed.values())))
+                counts = _add(counts, RowCounts(waiting=sum(aside.waiting.values()), repeated=repeated,
+                                                closed=sum(aside.closed.values()) - repeated))  # fmt: skip
             if state.open is not None and self._has_ended(state.open.number, clock):
                 state.close(self.period, self.alpha, self.budget, tolerance)
         state.rows = replace(counts, counted=state.rows.counted + counts.counted, dropped=state.ledger.unlabelled,
@@ -298,7 +302,7 @@ class Monitor:
                         state.close_drift(self.period, self.alpha)
                     fresh = state.add_drift(some, number, ends=self._has_ended(number, clock))
                     complete = len(some.complete())
-                    counts = _add(counts, RowCounts(counted=fresh, repeated=max(complete - fresh, 0),
+                    counts = _add(counts, RowCounts(counted=fresh, added=fresh, repeated=max(complete - fresh, 0),
                                                     unscored=len(some) - complete))  # fmt: skip
                 counts = _add(counts, RowCounts(waiting=sum(aside.waiting.values()), closed=sum(aside.closed.values())))
             if state.drift_open is not None and self._has_ended(state.drift_open.number, clock):
@@ -392,24 +396,35 @@ class Monitor:
             yield f"{state.open.count:,} rows of a period that has not ended yet do not count so far"
         for count, text in (
             (state.rows.waiting, "rows of the last update are not mature yet: give them again later"),
-            (state.rows.repeated, "rows of the last update were given twice, and count once"),
             (state.rows.closed, "rows of the last update belong to closed periods: counted before, or too late"),
+            (self._overdue(state), "rows that waited are mature by now, and were not given again"),
             (state.rows.unscored, "mature rows of the last update have no score"),
             (state.rows.unlabelled, "mature rows of the last update have no outcome, and are left out"),
             (state.rows.dropped, "rows since the start have no outcome, and are left out"),
             (state.rows.missed, "rows since the start, at least, were missing when their period closed: they waited, and "
              "were not given again, or came too late"),
-            (state.drift_rows.closed, "rows of the last update are of periods that are closed for drift"),
+            (state.drift_rows.closed, "rows of the last update are too late for the drift, or were given before"),
             (state.drift_rows.unscored, "rows of the last update have no score, and are left out of drift"),
         ):  # fmt: skip
             if count:
                 yield f"{count:,} {text}"
+        if state.rows.waiting and not state.rows.repeated + state.rows.closed + state.rows.counted:
+            yield (
+                f"no row is mature by {self._format(state.clock.now)}, the latest date that is known: if outcomes are "
+                "known up to a later date, pass it as now"
+            )
         if self.cluster is not None and state.drift_rows.counted:
             yield "drift is shown, and not tested: rows of one cluster are not independent"
         if len(state.segments) >= self.max_segments and (ready := state.segments.unformed()):
             yield f"{ready:,} combinations of levels have enough rows, and are no segments (max_segments)"
         if state.segments.uncounted:
             yield f"{state.segments.uncounted:,} rows are of combinations of levels beyond those that can be counted"
+
+    def _overdue(self, state: MonitorState) -> int:
+        """Return the rows, at least, that waited, and were not given although their period has ended."""
+        open_number = None if state.open is None else state.open.number
+        waited = state.ledger.waiting.items()
+        return sum(rows for number, rows in waited if number != open_number and self._has_ended(number, state.clock))
 
     def end_date(self, period: int) -> str:
         """Return the date at which a period ends."""

@@ -126,6 +126,7 @@ class MonitorState:
     rows: RowCounts = field(default_factory=RowCounts)
     drift_rows: RowCounts = field(default_factory=RowCounts)
     ledger: RowLedger = field(default_factory=RowLedger)
+    seen: int | None = None  # the last period that had closed before the last update
     notes: tuple[str, ...] = ()
     cached: tuple[Any, list[CellLocator]] | None = None  # locators, and the number of segments and levels that they know
 

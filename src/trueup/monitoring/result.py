@@ -19,7 +19,8 @@ ALARM, CALIBRATED, WAITING = "alarm", "calibrated so far", "no outcomes yet"
 OFFSET, REFIT, CERTAIN = "offset", "refit", "check certain scores"
 ADVICE = {
     OFFSET: "all rows are off by about the same factor: multiply all scores by it (Multiplicative)",
-    REFIT: "fit a correction on the rows since then (MCGrad), and audit it on later rows",
+    REFIT: "fit a correction on the rows since then (MCGrad), and audit it on later rows; if they are too few for a "
+    "correction, fit again when more are mature",
     CERTAIN: "a score of exactly 0 or 1 was contradicted by its outcome: such scores can never be calibrated",
 }
 MAX_PRINTED = 8
@@ -52,6 +53,8 @@ class MonitorAlarm(Result):
         The stronger alarm that has the same error; None of a distinct one.
     explains : tuple of str
         The weaker alarms that have this error.
+    new : bool
+        Whether it was raised in the last update.
     """
 
     derived = ("varies",)
@@ -71,6 +74,7 @@ class MonitorAlarm(Result):
     direction: int
     part_of: str | None = None
     explains: tuple[str, ...] = ()
+    new: bool = False
 
     @property
     def varies(self) -> bool:
@@ -108,11 +112,14 @@ class RowCounts(Result):
     waiting : int
         Rows that had not reached their maturity: give them again later.
     repeated : int
-        Rows of an open period that were counted before, by their id or else by their content.
+        Rows that were counted before: of an open period, by their id or else by their content, or of a closed one that was
+        given with as many rows as it had.
     closed : int
-        Rows of periods that were closed already: counted before, or too late.
+        Other rows of periods that were closed already: counted before, or too late.
     unscored, unlabelled : int
         Rows without a score; mature rows without an outcome.
+    added : int
+        Rows that the last update counted.
     dropped : int
         Mature rows without an outcome that were left out, over the life of the monitor.
     missed : int
@@ -126,6 +133,7 @@ class RowCounts(Result):
     closed: int = 0
     unscored: int = 0
     unlabelled: int = 0
+    added: int = 0
     dropped: int = 0
     missed: int = 0
 

@@ -142,8 +142,8 @@ class GivenRows:
             raise DataError(
                 f"of {len(self.keys):,} rows that were given before for the period of {start}, this batch of {len(rows):,} "
                 f"has {again:,}: which of its rows are new cannot be known",
-                hint="give all rows of the period, or only rows that are later than those given before; or start a monitor "
-                "that knows the column that identifies a row, as {id}",
+                hint="give all rows of the period, with the scores and levels that they had, or only rows that are later "
+                "than those given before; or start a monitor that knows the column that identifies a row, as {id}",
                 settings={"id": ...},
             )
 
@@ -249,10 +249,14 @@ class RowReader:
             return np.where(np.isnan(y), 0.0, y)
         unlabelled = np.isnan(y) & needed
         if unlabelled.any() and self.unlabelled == "error":
+            cause = (
+                f"are outcomes known later than after {self.maturity:g} days, or not yet up to the date of now"
+                if self.maturity
+                else "are outcomes known only at some age? Then pass {maturity}"
+            )
             raise DataError(
                 f"the outcome {self.outcome!r} of a mature row is missing {describe_rows(unlabelled)}",
-                hint="if outcomes are not known yet, pass {maturity}, the age at which they are; if a missing outcome "
-                "means no event, {unlabelled}",
+                hint=f"{cause}; if a missing outcome means no event, {{unlabelled}}",
                 settings={"maturity": "90 days", "unlabelled": "zero"},
             )
         return y

@@ -44,12 +44,15 @@ class RowSlices(NamedTuple):
 @contextlib.contextmanager
 def open_slices(
     data: Any, columns: Sequence[Hashable] | None, categorical: Sequence[Hashable], time: Hashable | None, age: float,
-    length: float,
+    length: float, *, may_be_empty: bool,
 ) -> Iterator[RowSlices]:  # fmt: skip
-    """Yield the rows of a frame, of a scan or of a cluster frame by the period in which they enter, ``age`` days later."""
+    """Yield the rows of a frame, of a scan or of a cluster frame by the period in which they enter, ``age`` days later.
+
+    A frame or a file without rows is valid for a monitor that has started: a week may have none.
+    """
     engine = engine_of(data)
     if engine is None:
-        yield _in_memory(open_source(data), time)
+        yield _in_memory(open_source(data), time, may_be_empty=may_be_empty)
         return
     if time is None:
         raise ArgumentError(
@@ -58,13 +61,20 @@ def open_slices(
         )  # fmt: skip
     names = None if columns is None else [str(name) for name in columns]
     if engine == "scan":
-        with _open_scan(data, names, [str(name) for name in categorical], str(time), age, length) as slices:
+        with _open_scan(data, names, [str(name) for name in categorical], str(time), age, length,
+                        may_be_empty=may_be_empty) as slices:  # fmt: skip
             yield slices
     else:
         yield _cluster_slices(data, engine, names, str(time), age, length)
 
 
-def _in_memory(source: ColumnSource, time: Hashable | None) -> RowSlices:
+def _no_rows(source: Callable[[], ColumnSource]) -> RowSlices:
+    return RowSlices(-math.inf, source, lambda: iter(()))
+
+
+def _in_memory(source: ColumnSource, time: Hashable | None, *, may_be_empty: bool) -> RowSlices:
+    if not source.rows and may_be_empty:
+        return _no_rows(lambda: source)
     check_has_rows(source.rows)
     latest = -math.inf
     if time is not None:
@@ -92,7 +102,7 @@ def _bounds(number: int, age: float, length: float, margin: float = MARGIN_DAYS)
 
 @contextlib.contextmanager
 def _open_scan(
-    scan: Scan, names: list[str] | None, categorical: list[str], time: str, age: float, length: float
+    scan: Scan, names: list[str] | None, categorical: list[str], time: str, age: float, length: float, *, may_be_empty: bool
 ) -> Iterator[RowSlices]:
     with db.connect(scan.threads, memory=row_memory(scan.memory), spill=scan.spill) as con:
         opened = db.open_rows(con, scan.paths, scan.sql, categorical)
@@ -110,6 +120,9 @@ def _open_scan(
             when = rows.values[time]
             span = con.execute(f"SELECT min({when}), max({when}), count(*), count({when}) FROM {rows.table}").fetchall()  # noqa: S608
         first, last, count, known = span[0]
+        if not count and may_be_empty:
+            yield _no_rows(lambda: open_mapping(db.fetch_all(con, rows)))
+            return
         check_has_rows(count)
         if known < count:
             raise DataError(f"time column {time!r} is missing in {count - known:,} rows", hint="fill it in, or drop them")
