@@ -173,7 +173,9 @@ def test_a_class_without_training_rows_keeps_a_positive_probability():
 
 
 @pytest.mark.parametrize(
-    "own", [{"repeats": 1}, {"depth": None, "leaves": 8, "repeats": 1}, {"stopping": None, "trees": 60, "rounds": 2}], ids=str
+    "own",
+    [{"repeats": 1}, {"depth": None, "leaves": 8, "repeats": 1}, {"stopping": None, "trees": 60, "rounds": 2}],
+    ids=str,
 )
 def test_monotone_corrections_keep_the_order_of_rows_with_equal_features(own):
     data = rows("binary", 1500)

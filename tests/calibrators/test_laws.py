@@ -57,7 +57,9 @@ CASES = {
         "regression",
         **TREES | {"order": 1e-10},
     ),
-    "classes": Case(mcgrad(several=True, stopping=tu.CrossValidation(2), rounds=2, trees=12, repeats=1), "multiclass", **TREES),
+    "classes": Case(
+        mcgrad(several=True, stopping=tu.CrossValidation(2), rounds=2, trees=12, repeats=1), "multiclass", **TREES
+    ),
     "patches": Case(hkrr(levels=5), **NO_HOLDOUT, invalid=INVALID_PATCHES),
     "patches as published": Case(hkrr(stopping=None, depth=2, rounds=40), **NO_HOLDOUT),
     "patches, regression": Case(hkrr(task="regression", levels=5), "regression", **NO_HOLDOUT),
