@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROWS, AUDITED, SMALL = 20_000, 10_000, 100
-COMPILED = "LoRe"
 TIMES = ("seconds", "cpu", "load", "first")
 FEATURES = ["region", "product", "employment", "age", "income", "term"]
 BARS = {  # seconds: with an empty cache, and with a filled one
@@ -100,6 +99,8 @@ def models() -> dict[str, tuple[Callable[[], Any], str]]:
         "Temperature, classes": (lambda: tu.Temperature(["p_a", "p_b", "p_c"]), "classes"),
         "Grouped Platt": (lambda: tu.Grouped(tu.Platt(), by=by[:1], prediction=one), "loans"),
         "LoRe": (lambda: tu.LoRe(one, ["age", "income"]), "loans"),
+        "LoRe, one feature": (lambda: tu.LoRe(one, ["age"]), "loans"),
+        "LoRe, 2 large bins": (lambda: tu.LoRe(one, ["age", "income"], bins=2), "loans"),
         "Auto": (lambda: tu.Auto(one, FEATURES), "loans"),
     }
 
@@ -165,10 +166,8 @@ def measure(name: str, code: str, repeat: int, filled: str, *arguments: str) -> 
 
 
 def checks(figures: dict[str, Any]) -> dict[str, Any]:
-    """Hold the times against their bars; LoRe, whose distances are always computed by compiled kernels, has its own."""
-    compiled = {name: times for name, times in figures["one"].items() if name == COMPILED}
-    plain = {name: times for name, times in figures["one"].items() if name != COMPILED}
-    groups = {"predict_one": plain, f"predict_one of {COMPILED}": compiled, "audit": {"": figures["audit"]}}
+    """Hold the times against their bars."""
+    groups = {"predict_one": figures["one"], "audit": {"": figures["audit"]}}
     found = {}
     for at, (kind, cache) in enumerate((("cold", "empty"), ("warm", "filled"))):
         for what, group in groups.items():
@@ -176,7 +175,7 @@ def checks(figures: dict[str, Any]) -> dict[str, Any]:
                 slowest = "slowest map, " if len(group) > 1 else ""
                 title = f"fresh process to first {what}, {cache} cache, {slowest}{text}"
                 worst = max(times[kind][unit] for times in group.values())
-                found[title] = check(title, worst, BARS[what.split()[0]][at], at_most=True)
+                found[title] = check(title, worst, BARS[what][at], at_most=True)
     return found
 
 
@@ -204,7 +203,7 @@ def main() -> None:
             inputs = {column: values[:SMALL].tolist() for column, values in data.items() if column != "outcome"}
             row = json.dumps({column: values[0] for column, values in inputs.items()})
             figures["one"][name] = measure(name, SCORE, arguments.repeat, filled, str(path), row)
-            if name.startswith("MCGrad"):
+            if name.startswith(("MCGrad", "LoRe")):
                 figures["frame"][name] = measure(
                     f"  {SMALL} rows", FRAME, arguments.repeat, filled, str(path), json.dumps(inputs)
                 )

@@ -677,5 +677,5 @@ def laws_of(case):
         for law in LAWS
         if (law is not law_soft_labels_are_probabilities_of_labels or case.make().needs_outcome)
         and case.task in getattr(law, "for_tasks", (case.task,))
-        and getattr(law, "parameter", "task") in parameters
+        and getattr(law, "parameter", None) in {None, *parameters}
     ]

@@ -28,7 +28,8 @@ def results(path: str) -> dict[str, str]:
 
     frame = pq.read_table(path)
     roles = {"outcome": "outcome", "prediction": "prediction", "by": ["region", "age"]}
-    fix = tu.MCGrad("prediction", ["region", "age"], threads=2, random_state=0).fit(frame, "outcome")
+    quick = {"rounds": 1, "trees": 20, "stopping": tu.CrossValidation(2)}
+    fix = tu.MCGrad("prediction", ["region", "age"], threads=2, random_state=0, **quick).fit(frame, "outcome")
     audit = tu.audit(frame, **roles, threads=2)
     scanned = tu.audit(tu.scan(path, memory="400MB", threads=2), **roles, threads=2)
     square = np.sin(np.arange(90_000.0)).reshape(300, 300)

@@ -15,7 +15,7 @@ from trueup.cli import main, warm
 from trueup.kernels import _cache, _jit, curves
 
 GOLDEN = Path(__file__).parent / "golden"
-MODELS = sorted(path for path in GOLDEN.rglob("*.trueup") if path.parent.name != "local")
+MODELS = sorted(GOLDEN.rglob("*.trueup"))
 LOGISTIC = GOLDEN / "classics" / "logistic-2.trueup"
 HEAVY = ("numba", "llvmlite", "scipy", "sklearn", "lightgbm", "duckdb", "pandas", "polars", "pyarrow", "jinja2", "rich")
 

@@ -49,15 +49,17 @@ CASES = {
     "default": Case(mcgrad(), **TREES, invalid=INVALID),
     "deep, held out": Case(mcgrad(depth=None, leaves=8, stopping=tu.Holdout(0.3), trees=12), **TREES),
     "refitted, monotone": Case(
-        mcgrad(stopping=tu.CrossValidation(2, refit=True), monotone=True, rounds=3, trees=12), **TREES
+        mcgrad(stopping=tu.CrossValidation(2, refit=True), monotone=True, rounds=3, trees=12, repeats=1), **TREES
     ),
     "fixed": Case(mcgrad(stopping=None, rounds=2, trees=12), **TREES),
     "regression": Case(
-        mcgrad(task="regression", trees=12, rounds=3, stopping=tu.CrossValidation(2)),
+        mcgrad(task="regression", trees=12, rounds=3, stopping=tu.CrossValidation(2), repeats=1),
         "regression",
         **TREES | {"order": 1e-10},
     ),
-    "classes": Case(mcgrad(several=True, stopping=tu.CrossValidation(2), rounds=2, trees=12), "multiclass", **TREES),
+    "classes": Case(
+        mcgrad(several=True, stopping=tu.CrossValidation(2), rounds=2, trees=12, repeats=1), "multiclass", **TREES
+    ),
     "patches": Case(hkrr(levels=5), **NO_HOLDOUT, invalid=INVALID_PATCHES),
     "patches as published": Case(hkrr(stopping=None, depth=2, rounds=40), **NO_HOLDOUT),
     "patches, regression": Case(hkrr(task="regression", levels=5), "regression", **NO_HOLDOUT),
@@ -192,7 +194,7 @@ def auto(*, several=False, **own):
 FIXED = {"plain": {"methods": [tu.MCGrad(stopping=None, rounds=2, trees=12)]}}
 CASES |= {
     "auto": Case(
-        auto(methods=["identity", "platt", tu.MCGrad(stopping=tu.CrossValidation(2), rounds=1, trees=12)]), **TREES | FIXED,
+        auto(methods=["identity", "platt", tu.MCGrad(stopping=tu.CrossValidation(2), rounds=1, trees=12, repeats=1)]), **TREES | FIXED,
         invalid={name: INVALID[name] for name in ("threads", "random_state", "task", "unlabelled", "classes")} | {
             "folds": [*NOT_COUNTS, 1, None],
             "methods": [(), "platt", 3, [None], ["plat"], ["platt", "platt"], [tu.Platt], [tu.Platt("p")], [tu.Auto()], tu.Platt()],

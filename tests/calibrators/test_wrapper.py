@@ -102,8 +102,10 @@ def test_calibrator_is_fitted_on_out_of_fold_predictions():
 def test_memorising_estimators_are_calibrated_unless_prefit_on_the_same_rows():
     (X, y), (new, truth) = population(1500, 1), population(4000, 2)
     nearest = KNeighborsClassifier(1)
-    honest = tu.CalibratedClassifier(nearest, tu.MCGrad(threads=2)).fit(X, y)
-    fooled = tu.CalibratedClassifier(KNeighborsClassifier(1).fit(X, y), tu.MCGrad(threads=2), cv="prefit").fit(X, y)
+    honest = tu.CalibratedClassifier(nearest, tu.MCGrad(threads=2, repeats=1)).fit(X, y)
+    fooled = tu.CalibratedClassifier(KNeighborsClassifier(1).fit(X, y), tu.MCGrad(threads=2, repeats=1), cv="prefit").fit(
+        X, y
+    )
     p, q = (model.predict_proba(new)[:, 1] for model in (honest, fooled))
     assert log_loss(truth, p) < 0.7 < 5 < log_loss(truth, np.clip(q, 1e-6, 1 - 1e-6))
     assert tu.metrics.ecce(truth, p) < 0.3 * tu.metrics.ecce(truth, q)
@@ -112,12 +114,12 @@ def test_memorising_estimators_are_calibrated_unless_prefit_on_the_same_rows():
 def test_prefit_equals_fitting_the_calibrator_by_hand():
     (X, y), (more, outcome), (new, _) = population(500, 3), population(800, 4), population(100, 5)
     base = GaussianNB().fit(X, y)
-    model = tu.CalibratedClassifier(base, tu.MCGrad(threads=2), cv="prefit").fit(more, outcome)
+    model = tu.CalibratedClassifier(base, tu.MCGrad(threads=2, repeats=1), cv="prefit").fit(more, outcome)
 
     def columns(X):
         return {"p": base.predict_proba(X)[:, 1], "x0": X[:, 0], "x1": X[:, 1], "x2": X[:, 2]}
 
-    by_hand = tu.MCGrad("p", threads=2).fit(columns(more), outcome)
+    by_hand = tu.MCGrad("p", threads=2, repeats=1).fit(columns(more), outcome)
     assert by_hand.history_.chosen
     assert model.estimator_ is base
     assert np.array_equal(model.predict_proba(new)[:, 1], by_hand.predict(columns(new)))
@@ -136,8 +138,8 @@ def test_wrong_probabilities_of_zero_are_softened_by_a_curve():
 
 def test_the_features_improve_on_a_curve_of_the_score_alone():
     (X, y), (new, truth) = population(3000, 6), population(5000, 7)
-    own = tu.CalibratedClassifier(calibrator=tu.MCGrad(threads=2)).fit(X, y)
-    blind = tu.CalibratedClassifier(calibrator=tu.MCGrad(threads=2), features=()).fit(X, y)
+    own = tu.CalibratedClassifier(calibrator=tu.MCGrad(threads=2, repeats=1)).fit(X, y)
+    blind = tu.CalibratedClassifier(calibrator=tu.MCGrad(threads=2, repeats=1), features=()).fit(X, y)
     losses = [log_loss(truth, model.predict_proba(new)) for model in (own, blind)]
     assert losses[0] < losses[1] - 0.02
 
@@ -395,7 +397,7 @@ def test_regressors_are_corrected_on_segments():
     random = np.random.default_rng(21)
     X = random.normal(size=(4000, 2))
     y = X[:, 0] + 2 * (X[:, 1] > 1) + random.normal(size=4000)
-    model = tu.CalibratedRegressor(calibrator=tu.MCGrad(threads=2)).fit(X[:2000], y[:2000])
+    model = tu.CalibratedRegressor(calibrator=tu.MCGrad(threads=2, repeats=1)).fit(X[:2000], y[:2000])
     before, after = (np.mean((y[2000:] - one.predict(X[2000:])) ** 2) for one in (model.estimator_, model))
     assert after < before - 0.15
     assert model.calibrator_.model_.schema.task == "regression"
@@ -506,7 +508,7 @@ def test_jobs_do_not_change_the_result():
 
 def test_correction_is_explained_and_saved_separately(tmp_path):
     X, y = population(2000, 30)
-    model = tu.CalibratedClassifier(calibrator=tu.MCGrad(threads=2)).fit(X, y)
+    model = tu.CalibratedClassifier(calibrator=tu.MCGrad(threads=2, repeats=1)).fit(X, y)
     assert model.explain().corrections
     assert "x2" in repr(model.explain({"prediction": 0.4, "x0": 1.0, "x2": 1.0}))
     with pytest.raises(ArgumentError, match=r"holds an estimator of another library(.|\n)*calibrator_"):
@@ -606,7 +608,7 @@ def test_unfitted_models_raise():
 
 def test_constant_estimators_are_corrected_by_features():
     (X, y), (new, truth) = population(2000, 33), population(3000, 34)
-    model = tu.CalibratedClassifier(DummyClassifier(), tu.MCGrad(threads=2)).fit(X, y)
+    model = tu.CalibratedClassifier(DummyClassifier(), tu.MCGrad(threads=2, repeats=1)).fit(X, y)
     assert log_loss(truth, model.predict_proba(new)) < 0.95 * log_loss(truth, model.estimator_.predict_proba(new))
 
 

@@ -1,4 +1,4 @@
-"""The code blocks of the page about clusters run, in their order."""
+"""The code blocks of the page about clusters run, in their order, with fewer trees."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,9 @@ import trueup as tu
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-BY_DASK, BY_SPARK, RESUMED = BLOCKS
+FEATURES = 'features=["region", "product", "age"]'
+QUICK = {"trees": 20, "stopping": tu.CrossValidation(2)}
+BY_DASK, BY_SPARK, RESUMED = (code.replace(FEATURES, f"{FEATURES}, **quick") for code in BLOCKS)
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def loans(tmp_path, monkeypatch):
 
 
 def test_the_page_runs_on_dask_and_resumes_from_a_file(loans, client):
-    names = {}
+    names = {"quick": QUICK}
     exec(BY_DASK, names)
     assert names["audit"].rows == len(loans)
     fixed = names["fixed"]["fixed"].compute()
@@ -37,12 +39,12 @@ def test_the_page_runs_on_dask_and_resumes_from_a_file(loans, client):
 
 
 def test_the_page_runs_on_spark(loans, spark):
-    names = {"spark": spark}
+    names = {"spark": spark, "quick": QUICK}
     exec(BY_SPARK.replace('"loans/', f'"{Path.cwd()}/loans/'), names)  # Java has another working directory
     assert names["audit"].rows == len(loans)
     assert names["fixed"].count() == len(loans)
     assert set(names["fixed"].columns) == {*loans.columns, "prediction_trueup"}
-    files = tu.MCGrad(prediction="prediction", features=["region", "product", "age"]).fit(
+    files = tu.MCGrad(prediction="prediction", features=["region", "product", "age"], **QUICK).fit(
         tu.scan("loans/*.parquet"), "outcome"
     )
     assert names["fix"].history_.chosen == files.history_.chosen > 0

@@ -14,7 +14,7 @@ from mcgrad_names import SECTION, TEXT, public_names, row_code, row_names, table
 from trueup.calibrators.base import Calibrator
 
 NONE = "no counterpart"
-ROWS_OF_DATA = 1_500
+ROWS_OF_DATA = 2_500  # of fewer, fits are repeated
 HEADINGS = {
     "base": "Fit and predict", "methods": "Fit and predict", "metrics": "Measures", "plotting": "Plots", "tuning": "Tuning",
     "tutorials": "Tutorial helpers",

@@ -1,5 +1,6 @@
 """C headers compile without warnings, are exact, and are inert whatever columns and levels are called."""
 
+import functools
 import itertools
 import os
 import shutil
@@ -32,12 +33,16 @@ int main(void) {
 """
 
 
-def need(compiler, flags=SANITIZERS):
-    """Skip a test, with the reason, if a compiler or its sanitizers are not installed; fail with CI=true."""
-    found = shutil.which(compiler)
+@functools.cache
+def works(compiler, flags):
     command = [compiler, *flags, "-x", "c++" if compiler == "g++" else "c", "-o", os.devnull, "-"]
     main = b"int main(void) { return 0; }"
-    if found is None or subprocess.run(command, input=main, capture_output=True, check=False).returncode:
+    return shutil.which(compiler) and subprocess.run(command, input=main, capture_output=True, check=False).returncode == 0
+
+
+def need(compiler, flags=SANITIZERS):
+    """Skip a test, with the reason, if a compiler or its sanitizers are not installed; fail with CI=true."""
+    if not works(compiler, flags):
         reason = f"{compiler} {' '.join(flags)} does not work (Debian: apt-get install g++ clang libclang-rt-dev)"
         if os.environ.get("CI"):
             pytest.fail(reason)

@@ -171,7 +171,7 @@ def test_interval_of_the_ratio_contains_it_and_shrinks():
     assert high < 1
 
 
-@pytest.mark.repeated(100, 2000)
+@pytest.mark.repeated(40, 2000)
 def test_interval_of_the_ratio_holds_at_all_times(repetitions):
     rng = np.random.default_rng(4)
     missed = 0

@@ -2,8 +2,8 @@
 
 numba is imported when the first kernel is compiled. Compiled kernels release the global interpreter lock and are cached on
 disk (`trueup.kernels._cache`). `run` and `answer` call a kernel that has little to do uncompiled: a process that scores a
-few rows, or audits a few thousand, neither compiles nor imports numba. Without numba, kernels that score rows are replaced
-by those of `trueup.kernels.vectorised`, and others run uncompiled, however much they have to do.
+few rows, or audits a few thousand, neither compiles nor imports numba. Kernels that score rows have NumPy versions for that
+(`trueup.kernels.vectorised`). Without numba, kernels run uncompiled, however much they have to do.
 """
 
 from __future__ import annotations
@@ -135,6 +135,13 @@ class Kernel:
         return FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
 
     @unlocked_property
+    def uncompiled(self) -> Callable[..., Any]:
+        """The NumPy version of the function if it has one, which takes less time for many rows; else ``plain``."""
+        from trueup.kernels.vectorised import numpy_version
+
+        return numpy_version(self) or self.plain
+
+    @unlocked_property
     def _cache(self) -> KernelCache:
         name = f"{self.function.__module__}.{self.function.__qualname__}"
         return KernelCache(name, lambda: source_stamp(self._sources()))
@@ -146,7 +153,7 @@ class Kernel:
             if "dispatcher" in self.__dict__:  # made by another thread meanwhile
                 return self.__dict__["dispatcher"]
             if not has_numba():
-                self.__dict__["dispatcher"] = self._without_numba()
+                self.__dict__["dispatcher"] = _ignoring_errors(self.uncompiled)
                 return self.__dict__["dispatcher"]
             import numba
 
@@ -164,11 +171,6 @@ class Kernel:
             dispatcher.compile = compile_packed
             self.__dict__["dispatcher"] = dispatcher
             return dispatcher
-
-    def _without_numba(self) -> Callable[..., Any]:
-        from trueup.kernels.vectorised import REPLACEMENTS
-
-        return REPLACEMENTS.get(self) or _ignoring_errors(self.plain)
 
     @property
     def _numba_type_(self) -> Any:
@@ -188,10 +190,10 @@ class Kernel:
         return self._run_plain(instead or self.plain, arguments)
 
     def answer(self, steps: float, *arguments: Any) -> Any:
-        """Call the kernel as `run` does, but compile it in the background: a caller with few rows never waits."""
+        """Call the kernel, or its NumPy version, as `run` does; compile it in the background, so that nobody waits."""
         if self._prefers_compiled(steps, arguments, load=False):
             return self.dispatcher(*arguments)
-        result = self._run_plain(self.plain, arguments)
+        result = self._run_plain(self.uncompiled, arguments)
         if self.plain_seconds > PLAIN_SECONDS and self._process != os.getpid():
             self._process = os.getpid()
             self._compile_in_background(arguments)

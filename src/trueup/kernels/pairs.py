@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 GAUSSIAN, LAPLACE = "gaussian", "laplace"
 DEVICES = ("cpu", "auto", "cuda")
 BLOCK_NUMBERS = 2**22  # similarities computed at once
+FEW_POINTS = 16  # a process that scores so few rows does not import scipy
 SMALL_BLOCK = 128  # rows at a time, of which only the similarity to themselves is used
 
 
@@ -66,6 +67,8 @@ def sources(kernel: Any, points: FloatArray, columns: FloatArray, bins: IntArray
 def distances(kernel: Any, points: FloatArray, others: FloatArray) -> FloatArray:
     """Return the distances whose exponential is the kernel, shape (points, others): minus logarithms of similarities."""
     if isinstance(kernel, str):
+        if len(points) <= FEW_POINTS:
+            return _distances_uncompiled(kernel, points, others)
         try:
             from scipy.spatial.distance import cdist
         except ImportError:  # a model scores without scipy

@@ -1,12 +1,13 @@
-"""NumPy versions of the kernels that score rows, for processes without numba; each returns the same bits as its kernel.
+"""NumPy versions of the kernels that score rows, used until these are compiled, and without numba; the bits are the same.
 
 Sums are added in the order of the kernel, and exponentials and logarithms are those of the C library: NumPy's own differ in
-the last digit. A few rows are faster in the kernel itself, uncompiled. Other kernels always run uncompiled.
+the last digit. A few rows take less time in the kernel itself, uncompiled. Other kernels have no NumPy version.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ import numpy as np
 
 from trueup.kernels import curves, levels, trees
 from trueup.kernels._jit import PLAIN_MATH, plain
-from trueup.kernels.laplace import LEFT, MINUS_ZERO, MIX, RIGHT, ZERO, tiles
-from trueup.kernels.laplace import _mark as mark_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,20 +29,23 @@ def replaces(kernel: Any, *, by_rows: bool = True) -> Callable[[Callable[..., An
     """Register a function instead of ``kernel``; if ``by_rows``, the last argument has an entry per score."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        uncompiled = plain(kernel)
-
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
-            with np.errstate(all="ignore"):
-                return (uncompiled if by_rows and arguments[-1].size < FEW else function)(*arguments)
+            return (plain(kernel) if arguments[-1].size < FEW else function)(*arguments)
 
-        REPLACEMENTS[kernel] = call
-        return call
+        REPLACEMENTS[kernel] = call if by_rows else function
+        return function
 
     return register
 
 
-def _each(name: str, values: AnyArray) -> FloatArray:
+def numpy_version(kernel: Any) -> Callable[..., Any] | None:
+    """Return the NumPy version of a kernel, or None if it has none."""
+    importlib.import_module("trueup.kernels.laplace.vectorised")  # which registers its own
+    return REPLACEMENTS.get(kernel)
+
+
+def each(name: str, values: AnyArray) -> FloatArray:
     """Return a function of `math` of all values, as compiled kernels compute it."""
     numbers = values.ravel().tolist()
     try:
@@ -54,13 +56,13 @@ def _each(name: str, values: AnyArray) -> FloatArray:
 
 
 def _expit(f: FloatArray) -> FloatArray:
-    e = _each("exp", -np.abs(f))
+    e = each("exp", -np.abs(f))
     return np.where(f >= 0, 1.0 / (1.0 + e), e / (1.0 + e))
 
 
 def _logit(p: FloatArray) -> FloatArray:
     p = np.minimum(np.maximum(p, trees.MIN_PROBABILITY), 1.0 - trees.MIN_PROBABILITY)
-    return _each("log", p) - _each("log1p", -p)
+    return each("log", p) - each("log1p", -p)
 
 
 def _codes(values: FloatArray, count: Any) -> IntArray:
@@ -137,12 +139,12 @@ def score_cascades(*arguments: Any) -> None:
 def _enter(P: FloatArray, link: int, floors: FloatArray) -> FloatArray:
     """Return the link function of predictions (outputs, rows), kept ``floors`` from 0 and 1."""
     if link == trees.SOFTMAX:
-        return _each("log", np.maximum(P, floors[0]))
+        return each("log", np.maximum(P, floors[0]))
     if link != trees.LOGIT:
         return P
     p = np.minimum(np.maximum(P, floors[0]), 1.0 - floors[1])
     below = p < 1.0
-    return _each("log", p) - np.where(below, _each("log1p", -np.where(below, p, 0.0)), math.log(floors[1]))
+    return each("log", p) - np.where(below, each("log1p", -np.where(below, p, 0.0)), math.log(floors[1]))
 
 
 def _leave(F: FloatArray, link: int, out: FloatArray) -> None:
@@ -150,7 +152,7 @@ def _leave(F: FloatArray, link: int, out: FloatArray) -> None:
     if link != trees.SOFTMAX:
         out[:] = (F if link == trees.IDENTITY else _expit(F)).T
         return
-    E = _each("exp", F - F.max(axis=0))
+    E = each("exp", F - F.max(axis=0))
     out[:] = (E / _sum(E)).T
 
 
@@ -238,8 +240,8 @@ def _curves(
 ) -> FloatArray:  # fmt: skip
     """Return the curves of one group at the scores P (rows, outputs)."""
     if form == curves.SOFTMAX:
-        logs = _each("log", np.maximum(P, floors[0]))
-        E = _each("exp", coefficient[group, 0] * (logs - logs.max(axis=1, keepdims=True)))
+        logs = each("log", np.maximum(P, floors[0]))
+        E = each("exp", coefficient[group, 0] * (logs - logs.max(axis=1, keepdims=True)))
         return np.asarray(E / _sum(E.T)[:, None])
     count = P.shape[1]
     out = np.column_stack(
@@ -262,7 +264,7 @@ def _curve(
             line = a * p + c
             return np.asarray(line if form == curves.LINE else np.minimum(np.maximum(line, 0.0), 1.0))
         p = np.minimum(np.maximum(p, floors[0]), 1.0 - floors[1])
-        return _expit(a * _each("log", p) - b * _each("log1p", -p) + c)
+        return _expit(a * each("log", p) - b * each("log1p", -p) + c)
     knots, heights = x[at[curve] : at[curve + 1]], value[at[curve] : at[curve + 1]]
     right = np.searchsorted(knots, p)
     last = len(knots) - 1
@@ -283,7 +285,7 @@ def add_effects(
 ) -> None:  # fmt: skip
     """Do as `trueup.kernels.curves.add_effects` does."""
     p = np.minimum(np.maximum(P, floors[0]), 1.0 - floors[1])
-    value = slope * (_each("log", p) - _each("log1p", -p)) + intercept
+    value = slope * (each("log", p) - each("log1p", -p)) + intercept
     for j, count in enumerate(counts.tolist()):
         x = X[j]
         if count >= 0:
@@ -319,7 +321,7 @@ def score_patches(
         touched |= hit
     if on_logits:
         finite = value > -curves.MAX_EXPONENT
-        value = np.where(finite, 1.0 / (1.0 + _each("exp", -np.where(finite, value, 0.0))), 0.0)
+        value = np.where(finite, 1.0 / (1.0 + each("exp", -np.where(finite, value, 0.0))), 0.0)
     out[:] = np.where(touched, value, P)
 
 
@@ -329,17 +331,17 @@ def scale_logits(
     mixture: float, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
     """Do as `trueup.kernels.curves.scale_logits` does."""
-    z = _each("log", np.maximum(P.T, smallest))  # (classes, rows)
+    z = each("log", np.maximum(P.T, smallest))  # (classes, rows)
     if factor == 0:
         z = z - _sum(z) / len(z)
     else:
-        E = _each("exp", factor * (z - z.max(axis=0)))
-        z = _each("log", (1 - mixture) * E / _sum(E) + mixture / len(z))
+        E = each("exp", factor * (z - z.max(axis=0)))
+        z = each("log", (1 - mixture) * E / _sum(E) + mixture / len(z))
     inner = np.array([_sum(right[:, r, None] * z) for r in range(right.shape[1])])
     F = scale[:, None] * z + intercept[:, None]
     for r in range(right.shape[1]):
         F = F + left[:, r, None] * inner[r]
-    E = _each("exp", F - F.max(axis=0))
+    E = each("exp", F - F.max(axis=0))
     out[:] = (E / _sum(E)).T
 
 
@@ -400,93 +402,3 @@ def _lines(which: AnyArray, X: FloatArray, program: levels.LevelProgram) -> Floa
 def end_levels(bounds: FloatArray, F: FloatArray, out: FloatArray) -> None:
     """Do as `trueup.kernels.levels.end_levels` does."""
     out[:] = bounds[3] + bounds[4] * (_sum(F) / len(F))
-
-
-@replaces(mark_rows, by_rows=False)
-def hash_rows(words: AnyArray, bins: IntArray, out: AnyArray) -> None:
-    """Do as `trueup.kernels.laplace._mark` does."""
-    mark = bins.astype(np.uint64)
-    for k in range(words.shape[1]):
-        mark = (mark ^ np.where(words[:, k] == MINUS_ZERO, ZERO, words[:, k])) * MIX
-        mark ^= (mark >> RIGHT) | (mark << LEFT)
-    out[:] = mark
-
-
-@replaces(tiles.between, by_rows=False)
-def sum_blocks(
-    Q: AnyArray, totals: AnyArray | None, lanes: FloatArray, filled: IntArray, low: AnyArray, high: AnyArray,
-    A: AnyArray, mine: AnyArray | None, skip: IntArray, tasks: IntArray, factors: FloatArray, cut: float, most: Any,
-    even: int, total: FloatArray, shift: AnyArray,
-) -> None:  # fmt: skip
-    """Do as `trueup.kernels.laplace.tiles.between` does, a block of rows at a time."""
-
-    def distances(b: int, i: int) -> FloatArray:
-        far = _far_reals(Q[b], A[i]) if totals is None or mine is None else _far_steps(Q[b], A[i], totals[b], mine[i])
-        far[filled[b] :] = most
-        if 0 <= skip[i] - tiles.BLOCK * b < tiles.BLOCK:
-            far[skip[i] - tiles.BLOCK * b] = most
-        return far
-
-    limits = low.astype(np.float64), high.astype(np.float64)
-    for begin, end, first, last in tasks.tolist():
-        for i in range(begin, end):
-            apart = np.zeros(last - first)
-            for k in range(low.shape[1]):
-                here = float(A[i, k])
-                apart += np.maximum(np.maximum(limits[0][first:last, k] - here, here - limits[1][first:last, k]), 0.0)
-            reach = (cut + float(distances(first + int(np.argmin(apart)), i).min())) * tiles.ROUNDED
-            less, sums = float(most), np.zeros(total[i].shape)
-            for b in (first + np.flatnonzero(apart <= reach)).tolist():
-                far = distances(b, i)
-                if (least := float(far.min())) < less:
-                    sums *= _each("exp2", -((less - least) * factors))[:, None]
-                    less = least
-                if least < most:
-                    _add_block(far, skip[i] - tiles.BLOCK * b, less, lanes[b], factors, sums, even=bool(even))
-            total[i], shift[i] = sums, less
-
-
-def _add_block(
-    far: FloatArray, omitted: int, less: float, lanes: FloatArray, factors: FloatArray, sums: FloatArray, *, even: bool
-) -> None:  # fmt: skip
-    """Add a block (``lanes``) to the sums of one row, relative to ``less``; row ``omitted`` of the block does not count."""
-    for g, factor in enumerate(factors.tolist()):
-        near = _weights(far, less, factor) if even else _each("exp2", -((far - less) * factor))
-        if 0 <= omitted < tiles.BLOCK:
-            near[omitted] = 0.0
-        for k, column in enumerate(lanes):
-            for part in _add_lanes(near * column):
-                sums[g, k] += part
-
-
-def _far_steps(Q: AnyArray, a: AnyArray, total: AnyArray, mine: Any) -> FloatArray:
-    """Return the integer distances of one row to a block, which are computed modulo 2^32."""
-    larger = np.maximum(Q, a[:, None]).sum(axis=0, dtype=np.int64)
-    return np.asarray((2 * larger - int(mine) - total).astype(np.int32).astype(np.float64))
-
-
-def _far_reals(Q: FloatArray, a: FloatArray) -> FloatArray:
-    """Return the distances of one row to a block, four coordinates at a time."""
-    gaps, far = np.abs(a[:, None] - Q), np.zeros(Q.shape[1])
-    for k in range(0, len(gaps), tiles.TOGETHER):
-        far += (gaps[k] + gaps[k + 1]) + (gaps[k + 2] + gaps[k + 3])
-    return far
-
-
-def _weights(far: FloatArray, less: float, factor: float) -> FloatArray:
-    """Return 2^-(factor * (far - less)) in float32, as `trueup.kernels.laplace.tiles._weigh` computes it."""
-    z = np.minimum((far - less) * factor, tiles.FARTHEST)
-    whole = z.astype(np.int32)
-    x = (z - whole).astype(np.float32)
-    near = np.full(x.shape, tiles.P6)
-    for coefficient in (tiles.P5, tiles.P4, tiles.P3, tiles.P2, tiles.P1, tiles.P0):
-        near = coefficient + x * near
-    powers = ((np.int32(tiles.BIAS) - whole) << np.int32(tiles.MANTISSA)).astype(np.int32).view(np.float32)
-    return np.asarray((near * powers).astype(np.float64))
-
-
-def _add_lanes(products: FloatArray) -> list[float]:
-    """Return the sums of every sixteenth product, in the order of `trueup.kernels.laplace.tiles._add_lanes`."""
-    p = products.reshape(-1, tiles.LANES)
-    sums: list[float] = (((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]))).tolist()
-    return sums

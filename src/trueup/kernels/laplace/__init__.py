@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.kernels._jit import jit
+from trueup.kernels._jit import answer, jit
 from trueup.kernels.laplace import cuda, tiles
 from trueup.kernels.threads import Workers
 
@@ -39,6 +39,7 @@ MIN_STEPS, MIN_STEPS_TO_IMPORT = 2e11, 2e12
 SWEPT_STEPS = 50_000  # as many as a row and coordinate take `sweeps`
 SCALES_PER_PASS = 8  # in one pass over the distances
 MARKED = 50_000  # rows of a thread at a time
+MARK_STEPS = 0.02  # microseconds per coordinate, uncompiled
 MAX_GROUPS_PER_ROW = 0.9  # more groups of equal rows per row are not worth pooling
 MIX = np.uint64(0x9E3779B97F4A7C15)
 ZERO, MINUS_ZERO = np.uint64(0), np.uint64(1 << 63)  # two ways to write one number
@@ -87,7 +88,8 @@ def find_equal(points: FloatArray, bins: IntArray, workers: Workers) -> tuple[In
     """
     marks = np.empty(len(points), np.uint64)
     slices = [slice(start, start + MARKED) for start in range(0, len(points), MARKED)]
-    workers.map(lambda some: _mark(points[some].view(np.uint64), bins[some], marks[some]), slices)
+    steps = MARK_STEPS * points.size
+    workers.map(lambda some: answer(_mark, steps, points[some].view(np.uint64), bins[some], marks[some]), slices)
     rising = np.sort(marks)
     if 1 + np.count_nonzero(rising[1:] != rising[:-1]) > MAX_GROUPS_PER_ROW * len(points):
         return None
@@ -305,7 +307,7 @@ def _sum_over(rows: BinnedRows, targets: BinnedRows | None, alone: BoolArray, sc
     if total is not None:
         pass
     elif d < len(MIN_SWEPT_ROWS) and int(np.diff(rows.starts).max()) > MIN_SWEPT_ROWS[d]:
-        from trueup.kernels.laplace import sweeps  # imports numba
+        from trueup.kernels.laplace import sweeps
 
         given = rows.points, rows.columns, rows.starts, queries
         total = np.stack([sweeps.sums(*given, float(scale), task.workers) for scale in scales])

@@ -21,22 +21,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from trueup.kernels._jit import has_numba, jit
+from trueup.kernels._jit import answer, jit
 from trueup.kernels.threads import Workers
 
-if has_numba():
-    from numba import int64, types, uint64
-    from numba.extending import intrinsic
-else:
-    int64, uint64 = cast("Any", int), cast("Any", int)
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trueup._types import FloatArray, Int32Array, IntArray, UInt8Array
 
     Targets = tuple[FloatArray, IntArray]  # points, and the start of each bin
 
+int64, uint64 = cast("Any", np.int64), cast("Any", np.uint64)
 REACH = 32.0  # the largest distance to an origin, in units of 1 / scale: exp(32) is 8e13, harmless in a product
 ENOUGH = 50_000  # rows for one task
 SPLIT = 60_000  # a bin of more rows is split among threads
@@ -49,6 +42,8 @@ X, Y, Z, ORIGIN, FADE, GROW, FIRST, SECOND, HEIGHT, OUT, _, SHARE = range(12)  #
 SIDE, SOURCE, TARGET = 1, 2, 4  # marks of a row
 MAGIC = 6755399441055744.0  # 1.5 * 2^52: a sum with it ends in the nearest integer, in the low bits
 LOG2E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
+ROW_STEPS = 1.0  # microseconds per row, uncompiled
+TARGET_STEPS = (20_000.0, 4_000.0)  # and per target of `sum_halves`, in three dimensions and in two
 NOTHING = 708.0  # beyond it exp(-u) is near the smallest float, and set to 0
 
 
@@ -62,9 +57,6 @@ def sums(
     """
     if not scale > 0:  # where all points are one, no difference can overflow
         points, targets = np.zeros_like(points), None if targets is None else (np.zeros_like(targets[0]), targets[1])
-    if points.shape[1] == 1:
-        return _sum_line(points[:, 0], columns, starts, targets, scale, workers)
-    out = np.zeros((len(points) if targets is None else len(targets[0]), columns.shape[1]))
     if targets is not None:
         queries, bounds = targets
         asked = np.diff(bounds) > 0
@@ -72,7 +64,12 @@ def sums(
             kept = np.repeat(asked, np.diff(starts))
             points, columns = points[kept], columns[kept]
             starts, bounds = (np.append(0, np.cumsum(np.diff(ends)[asked])) for ends in (starts, bounds))
-        targets, size = (queries, bounds), 2 * max(len(points), SPLIT)
+        targets = queries, bounds
+    if points.shape[1] == 1:
+        return _sum_line(points[:, 0], columns, starts, targets, scale, workers)
+    out = np.zeros((len(points) if targets is None else len(targets[0]), columns.shape[1]))
+    if targets is not None:
+        size = 2 * max(len(points), SPLIT)
         if len(points) and len(queries) > size:
 
             def sum_some(first: int) -> FloatArray:
@@ -92,7 +89,11 @@ def in_order(values: FloatArray, starts: IntArray) -> IntArray:
     """Return the stable argsort of the values within each bin; bin k is ``starts[k]:starts[k + 1]``."""
     order = np.argsort(values, kind="stable")
     sizes = np.diff(starts)
-    return order if sizes.max(initial=0) == len(values) else _deal(order, np.repeat(np.arange(len(sizes)), sizes), starts)
+    if sizes.max(initial=0) == len(values):
+        return order
+    bins = np.repeat(np.arange(len(sizes)), sizes)
+    dealt: IntArray = answer(_deal, ROW_STEPS * len(values), order, bins, starts)
+    return dealt
 
 
 @jit
@@ -151,8 +152,10 @@ def _sum_line(
         queries = targets[0][places, 0]
     total = np.zeros((len(queries), columns.shape[1]))
 
+    steps = ROW_STEPS * (len(x) + len(queries))
+
     def work(run: tuple[int, int]) -> None:
-        _sweep_line(x, columns, starts, queries, bounds, *run, scale, int(targets is None), total)
+        answer(_sweep_line, steps, x, columns, starts, queries, bounds, *run, scale, int(targets is None), total)
 
     workers.map(work, split_bins(starts + bounds))
     out = np.empty_like(total)
@@ -208,28 +211,9 @@ def _read(acc: FloatArray, far: float, scale: float, out: FloatArray) -> None:
         out[c] += acc[c] * fade
 
 
-def _bits(_context: Any, of: Any) -> tuple[Any, Any]:
-    """Generate, as a numba intrinsic, the reinterpretation of the bits of a float64 as an int64, or the reverse."""
-    to = types.int64 if of == types.float64 else types.float64
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], context.get_value_type(to))
-
-    return to(of), generate
-
-
-def _recast_uncompiled(value: Any) -> Any:
-    """Return the bits of a float as an integer, or the reverse."""
-    return np.float64(value).view(np.int64) if isinstance(value, (float, np.float64)) else np.int64(value).view(np.float64)
-
-
-_recast = cast("Callable[[Any], Any]", intrinsic(_bits) if has_numba() else _recast_uncompiled)
-
-
 @jit
-def _decay(u: float) -> float:
-    """Compute exp(-u), u >= 0 or infinite, by 2^n and the series of exp on [-ln(2)/2, ln(2)/2], so that LLVM vectorises."""
-    v = u if u < NOTHING else NOTHING
+def _series(v: Any) -> Any:
+    """Compute exp(-v), 0 <= v <= NOTHING, of a number or an array, by 2^n and the series of exp on [-ln(2)/2, ln(2)/2]."""
     t = MAGIC - v * LOG2E
     n = t - MAGIC
     r = (-v - n * LN2_HIGH) - n * LN2_LOW
@@ -239,7 +223,13 @@ def _decay(u: float) -> float:
     p = 1.0 / 120 + r * (1.0 / 720 + r * p)
     p = 1.0 / 6 + r * (1.0 / 24 + r * p)
     p = 1.0 + r * (1.0 + r * (0.5 + r * p))
-    p *= _recast((_recast(t) + 1023) << 52)
+    return p * np.int64((np.float64(t).view(np.int64) + 1023) << 52).view(np.float64)
+
+
+@jit
+def _decay(u: float) -> float:
+    """Compute exp(-u), u >= 0 or infinite, without a branch, so that LLVM vectorises."""
+    p: float = _series(u if u < NOTHING else NOTHING)
     return p if u < NOTHING else 0.0
 
 
@@ -510,7 +500,9 @@ def _arrange(points: FloatArray, starts: IntArray, targets: Targets | None, scal
         if targets is None:
             return rows
         queries = targets[0][:, k]
-        return merged(points[:, k], starts, rows, queries, targets[1], in_order(queries, targets[1]))
+        given = points[:, k], starts, rows, queries, targets[1], in_order(queries, targets[1])
+        result: IntArray = answer(merged, ROW_STEPS * len(points), *given)
+        return result
 
     orders = workers.map(order, range(d))
     every, bounds = points, starts
@@ -523,7 +515,7 @@ def _arrange(points: FloatArray, starts: IntArray, targets: Targets | None, scal
     real = orders[0] < n
     kinds = np.where(real, SOURCE if targets is not None else SOURCE | TARGET, TARGET).astype(np.uint8)
     by_z = place[orders[-1]]
-    _set_origins(records, kinds, by_z, bounds, scale)
+    answer(_set_origins, ROW_STEPS * len(every), records, kinds, by_z, bounds, scale)
     sources = np.flatnonzero(real).astype(np.int32)
     places = (place if targets is None else place[n:]).astype(np.int64)
     return _Rows(records, kinds, place[orders[-2]], by_z, sources, orders[0][real], places, starts, bounds, int(d == 2))
@@ -555,13 +547,14 @@ def _sum_pair(rows: _Rows, columns: FloatArray, scale: float, workers: Workers) 
     """Return the sums of one or two columns at all rows and targets, in the order of the records."""
     rows.records[rows.sources, FIRST : FIRST + columns.shape[1]] = columns[rows.of]
     out = np.zeros((len(rows.records), 2))
+    steps = ROW_STEPS * len(rows.sources) + TARGET_STEPS[rows.planar] * len(rows.places)
 
     def work(jobs: IntArray) -> FloatArray:
         deep = jobs[0, -1] != 0
         base, into = (0, out) if deep else (jobs[0, 2], np.zeros((jobs[0, 3] - jobs[0, 2], 2)))
         size = int((jobs[:, 3] - jobs[:, 2]).max())
         # NumPy requests large pages for its arrays, which are faster.
-        sum_halves(rows, jobs, scale, base, np.empty((12, size + 40)), np.empty((size, 4)), into)
+        answer(sum_halves, steps, rows, jobs, scale, base, np.empty((12, size + 40)), np.empty((size, 4)), into)
         return into
 
     todo = _cut(rows)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy import float32, float64, int32
 
-from trueup.kernels._jit import jit
+from trueup.kernels._jit import answer, jit
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, Float32Array, FloatArray, Int32Array, IntArray
@@ -39,6 +39,7 @@ MOST_SHIFT = 30
 PARTS = 256  # of the targets, at most
 COPIES = 2**28  # bytes of partial sums, at most, where there is a choice
 LOG2E = math.log2(math.e)
+PAIR_STEPS = 100.0  # microseconds per target, block and scale, uncompiled
 
 
 @jit
@@ -474,10 +475,11 @@ def sum_at(
     total = np.zeros((len(order), len(scales), blocks.columns.shape[1]))
     shift = np.full(len(order), most, A.dtype)
     totals = None if laid.totals is None else laid.totals.reshape(-1, BLOCK)
+    steps = PAIR_STEPS * len(scales) * float(np.diff(target_starts) @ np.diff(blocks.firsts))
     given = laid.lanes, totals, blocks.lanes, blocks.filled, laid.low, laid.high, A, _totals(A), left_out
 
     def work(part: IntArray) -> None:  # four targets at a time
-        between(*given, part, scales * unit * LOG2E, cut / unit, most, int(even), total, shift)
+        answer(between, steps, *given, part, scales * unit * LOG2E, cut / unit, most, int(even), total, shift)
 
     if len(tasks):
         workers.map(work, np.array_split(tasks, min(len(tasks), PARTS)))
