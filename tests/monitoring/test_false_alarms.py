@@ -56,7 +56,7 @@ def monitor(data, settings):
     return tu.Monitor(**{**PLAIN, **settings}).start(take(data, start)).update(data)
 
 
-@pytest.mark.repeated(60, 1000)
+@pytest.mark.repeated(25, 1000)
 @pytest.mark.parametrize("stream", [clusters, tolerated, sampled, yearly, appearing])
 def test_calibrated_streams_raise_at_most_alpha(stream, repetitions):
     alarms = sum(monitor(*stream(seed)).state == "alarm" for seed in range(repetitions))
