@@ -299,14 +299,14 @@ class _MatchingPursuit:
         weights = [np.maximum(np.bincount(own, self.w), 1e-300) for own in keys]
         residual = q[self.rows] - p[self.rows]
         total = float((self.w * residual**2).sum())
+        sums = [np.bincount(own, self.w * residual) for own in keys]
         corrections: dict[tuple[int, int], tuple[Correction, float]] = {}
         for _ in range(MAX_CORRECTIONS):
             which, key, gain, highest = 0, 0, 0.0, 0.0
-            for number, own in enumerate(keys):
+            for number, own_sums in enumerate(sums):
                 if self.score_alone and number == 1:
                     continue
-                sums = np.bincount(own, self.w * residual)
-                gains = np.where(enough[number], sums**2 / weights[number], 0.0)
+                gains = np.where(enough[number], own_sums**2 / weights[number], 0.0)
                 best = int(np.argmax(gains))
                 conditions = len(self.sets[number // 2]) + (number % 2 == 0)
                 if gains[best] * COMPLEXITY_FACTOR**conditions > highest:
@@ -314,8 +314,11 @@ class _MatchingPursuit:
                     which, key, gain = number, best, float(gains[best])
             if gain < MIN_SHARE * total or gain <= 0:
                 break
-            inside = keys[which] == key
-            residual[inside] -= np.average(residual[inside], weights=self.w[inside])
+            inside = np.flatnonzero(keys[which] == key)
+            mean = np.average(residual[inside], weights=self.w[inside])
+            residual[inside] -= mean
+            for own, own_sums in zip(keys, sums, strict=True):
+                own_sums -= np.bincount(own[inside], self.w[inside] * mean, minlength=len(own_sums))
             segment = which // 2, key
             before = corrections[segment][1] if segment in corrections else 0.0
             corrections[segment] = (self._correction(*segment, label, bands, (p, q, y)), before + gain)
