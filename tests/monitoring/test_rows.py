@@ -52,13 +52,16 @@ def test_a_log_that_has_grown_replaces_the_rows_of_the_open_period(changed):
     assert np.array_equal(monitor.state.open.sums, _whole(settings, data).state.open.sums)
 
 
-def test_deleted_rows_of_the_open_period_do_not_count():
+def test_deleted_rows_of_the_open_period_do_not_count(tmp_path):
     data = make_log(3, 3_000)
     monitor = tu.Monitor(**{**PLAIN, "period": 1_000}).start(data)
     assert monitor.update(data).rows.counted == 3_000
     report = monitor.update(take(data, slice(20, 3_000)))
     assert report.rows.counted == 2_980
     assert monitor.state.open.count == 2_980
+    assert (report.rows.added, report.rows.repeated, report.rows.missed) == (0, 2_980, 20)
+    monitor.save(tmp_path / "m.watch")
+    assert tu.Monitor.load(tmp_path / "m.watch").report().to_dict() == report.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,11 @@ def test_rows_of_equal_content_do_not_tell_a_log_that_has_grown():
         monitor.update(data)
     data["day"] = np.datetime64("2024-01-02") + np.arange(count) // 10
     monitor = tu.Monitor(**settings).start(data)
+    monitor.update(take(data, slice(0, 100)))
+    with pytest.raises(DataError, match="has 100, and 20 of them differ"):
+        monitor.update(data)
+    data["key"] = np.arange(count)
+    monitor = tu.Monitor(**{**settings, "id": "key"}).start(data)
     monitor.update(take(data, slice(0, 100)))
     assert monitor.update(data).rows.counted == count
 
@@ -265,6 +273,12 @@ def test_dates_before_1970_are_an_error():
         tu.Monitor(**SETTINGS).start(make_log(16, 500)).update(data)
 
 
+@pytest.mark.parametrize("now", [20240901, True, 3.5, "soon"])
+def test_now_is_a_date(now):
+    with pytest.raises(ArgumentError, match="now must be a date"):
+        tu.Monitor(**SETTINGS).update(make_log(17, 500), now=now)
+
+
 @pytest.mark.parametrize("now", ["2424-01-01", np.datetime64("2424-01-01")])
 def test_now_is_not_in_the_future(now):
     data = make_log(17, 1_000)
@@ -410,3 +424,58 @@ def test_an_onset_is_not_after_its_alarm():
               for alarm in tu.Monitor(**settings).start(data).update(take(data, slice(0, stop))).alarms]  # fmt: skip
     assert len(alarms) == 3
     assert all(alarm.since < alarm.raised for alarm in alarms)
+
+
+@pytest.mark.parametrize("others", [1.0, 1.3])
+def test_an_alarm_of_new_levels_and_that_of_all_rows(others):
+    rng = np.random.default_rng(29)
+    n = 30_000
+    late = np.arange(n) >= 3_000
+    region = np.where(late & (rng.random(n) < 0.5), np.char.add("n", rng.integers(0, 900, n).astype(str)), "a")
+    p = 0.05 + 0.2 * rng.random(n)
+    rate = p * np.where(region == "a", np.where(late, others, 1.0), 2.0 if others == 1 else 0.4)
+    data = {"p": p, "region": region, "y": (rng.random(n) < rate).astype(float),
+            "day": np.datetime64("2023-01-02") + np.arange(n) // 100}  # fmt: skip
+    settings = {"outcome": "y", "prediction": "p", "by": "region", "time": "day", "score_bands": 0}
+    report = tu.Monitor(**settings).start(take(data, slice(0, 3_000))).update(data)
+    distinct = {alarm.segment: alarm.direction for alarm in report.distinct}
+    assert distinct["region=(rare or new levels)"] == (1 if others == 1 else -1)
+    assert ("region=a" in distinct) == (others != 1)
+    assert "all rows" in {alarm.segment for alarm in report.alarms} - set(distinct)
+
+
+def test_an_error_is_new_until_a_run_has_reported_it_as_a_distinct_one():
+    rng = np.random.default_rng(30)
+    n, half = 40_000, 20_000
+    week = np.arange(n) // 400
+    north, card = rng.random(n) < 0.3, rng.random(n) < 0.5
+    p = 0.05 + 0.2 * rng.random(n)
+    rate = p * np.where(north & (week >= 10), 1.6, 1.0) * np.where(card & (week >= 50), 1.5, 1.0)
+    data = {"p": p, "region": np.where(north, "north", "south"), "product": np.where(card, "card", "loan"),
+            "y": (rng.random(n) < rate).astype(float), "day": np.datetime64("2022-01-03") + 7 * week}  # fmt: skip
+    monitor = tu.Monitor(outcome="y", prediction="p", by=["region", "product"], time="day", score_bands=0).start(data)
+    new, seen = [], set()
+    for stop in range(2_000, n + 1, 2_000):
+        report = monitor.update(take(data, slice(0, stop)))
+        own = {alarm.segment for alarm in report.distinct if alarm.new}
+        assert not own & seen
+        seen |= {alarm.segment for alarm in report.distinct}
+        new.append((stop > half, own))
+    assert any(own for _, own in new[:10])
+    assert any("product=card" in own for late, own in new if late)
+
+
+def test_drift_of_mature_rows_goes_by_their_own_clock():
+    data = make_log(31, 3_000)
+    monitor = tu.Monitor(**SETTINGS).start(data)
+    days = np.unique(data["day"])
+    for day in days[:60]:
+        monitor.update_drift(take(data, data["day"] == day), now=day + 40)
+    assert monitor.state.drift_rows.counted == int((data["day"] <= days[59]).sum())
+
+
+def test_a_first_date_long_before_rows_that_wait_is_an_error():
+    data = make_log(32, 1_000)
+    data["day"][0] = np.datetime64("1990-01-01")
+    with pytest.raises(DataError, match="the first rows enter until 1990"):
+        tu.Monitor(**{**SETTINGS, "maturity": "300 days"}).start(data).update(data)

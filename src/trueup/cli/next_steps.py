@@ -226,6 +226,7 @@ EARLIER_FILES = "FILES-SINCE-THEN"  # where the last update had not all rows sin
 def after_watch(report: MonitorReport, monitor: Monitor, arguments: argparse.Namespace) -> list[str]:
     """Return the words of a command that fits a correction on the mature rows since the onset of the first alarm."""
     from trueup.data.bins import format_date
+    from trueup.monitoring.periods import period_start
     from trueup.monitoring.result import CERTAIN, OFFSET
     from trueup.monitoring.rows import as_day
 
@@ -237,8 +238,10 @@ def after_watch(report: MonitorReport, monitor: Monitor, arguments: argparse.Nam
     until = format_date(as_day(report.until) - monitor.maturity)
     sql = f"SELECT * FROM {inner} WHERE {quoted} >= '{alarm.since}' AND {quoted} < '{until}'"  # noqa: S608
     one_factor = report.advice == OFFSET
-    rows = report.rows
-    files = (arguments.files or ()) if rows.added + rows.repeated + rows.closed >= alarm.rows else [EARLIER_FILES]
+    first, rows = as_day(alarm.since) + monitor.maturity, report.rows
+    since = sum(count for number, count in monitor.state.ledger.given.items()
+                if period_start(number + 1, monitor.period) > first)  # fmt: skip
+    files = (arguments.files or ()) if rows.added + rows.repeated + rows.closed >= since else [EARLIER_FILES]
     features = None if one_factor else [one.name for one in monitor.state.schema.features]
     return command_words(
         "fit", *files, sql=sql, outcome=monitor.outcome, positive=arguments.positive,

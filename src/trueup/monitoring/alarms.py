@@ -40,6 +40,7 @@ def list_alarms(state: MonitorState, length: float, budget: Budget, dates: Dates
     alarms = [_alarm(state, at, length, budget, dates) for at in order]
     leaders = _leaders(state, order, alarms)
     names = [alarm.segment for alarm in alarms]
+    known = {leader for at, leader in zip(order, leaders, strict=True) if at in state.reported}
     earliest = [min(int(processes.alarm[at]) for at, own in zip(order, leaders, strict=True) if own == leader)
                 for leader in leaders]  # fmt: skip
     return tuple(
@@ -47,6 +48,7 @@ def list_alarms(state: MonitorState, length: float, budget: Budget, dates: Dates
             alarm,
             raised=dates.end(earliest[number]) if leader == number else alarm.raised,
             part_of=None if leader == number else names[leader],
+            new=leader not in known,
             explains=tuple(
                 name for name, own in zip(names, leaders, strict=True) if own == number and name != alarm.segment
             ),
@@ -73,7 +75,7 @@ def _alarm(state: MonitorState, at: int, length: float, budget: Budget, dates: D
     return MonitorAlarm(
         state.segments.labels[at], dates.end(int(processes.alarm[at])), dates.scored(onset),
         outcomes / expected if expected else math.nan, low, high, outcomes, expected, rows, p_value, contradictions, share,
-        1 if SHIFTS[shift] > 0 else -1, new=state.seen is None or int(processes.alarm[at]) > state.seen,
+        1 if SHIFTS[shift] > 0 else -1,
     )  # fmt: skip
 
 
@@ -101,17 +103,21 @@ class _RaisedAlarm(NamedTuple):
 
 
 def _is_pooled(state: MonitorState, own: _RaisedAlarm, other: _RaisedAlarm) -> bool:
-    """Return whether one alarm is that of rare and new levels and the other that of one of them, with the same error."""
+    """Return whether one alarm is that of rare and new levels, and the other, of all rows or one of them, has its error."""
     pool, level = (own, other) if own.place is None else (other, own)
     combination = next((one for one in state.segments.combinations if one.pool == pool.at), None)
-    if combination is None or level.place is None or own.alarm.direction != other.alarm.direction:
+    if combination is None or level.place is None or len(level.place) > 1:
         return False
-    column, code = next(iter(level.place))
-    if len(level.place) > 1 or (column,) != combination.columns or code in state.segments.columns[column].listed:
+    for column, code in level.place:
+        if (column,) != combination.columns or code in state.segments.columns[column].listed:
+            return False
+    if own.alarm.contradictions:
+        return True
+    if own.alarm.direction != other.alarm.direction:
         return False
-    if level is own:
+    if (own is pool) != bool(level.place):  # the weaker one is inside the stronger one
         return max(own.alarm.low, other.alarm.low) <= min(own.alarm.high, other.alarm.high)
-    return _rest_is_right(state, pool, level.at)
+    return _rest_is_right(state, own, other.at)
 
 
 def _rest_is_right(state: MonitorState, own: _RaisedAlarm, part: int) -> bool:
@@ -134,7 +140,7 @@ def _is_same(state: MonitorState, own: _RaisedAlarm, other: _RaisedAlarm) -> boo
     if np.array_equal(totals[own.at], totals[other.at]):
         return True
     if own.place is None or other.place is None:
-        return not other.at or _is_pooled(state, own, other)
+        return _is_pooled(state, own, other)
     both = dict(own.place | other.place)
     if len(both) < len(own.place | other.place):
         return False  # they share no row

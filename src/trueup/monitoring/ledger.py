@@ -16,8 +16,8 @@ class RowLedger:
     """Rows by the period in which they enter.
 
     ``waiting`` has the rows, at least, of a period of which some waited, until it closes; ``given`` those that it had when
-    it closed; ``missing`` the rows, at least, that it did not have then: they waited, and were not given again, or came
-    later.
+    it closed; ``missing`` the rows, at least, that it did not have then: they waited, and were not given again, came later,
+    or were changed or deleted.
     """
 
     waiting: Counts = field(default_factory=dict)
@@ -54,6 +54,10 @@ class RowLedger:
         self.unlabelled += unlabelled
         for waited in [one for one in self.waiting if one <= number]:
             self._miss(waited, self.waiting.pop(waited) - self.given.get(waited, 0))
+
+    def lose(self, number: int, rows: int) -> None:
+        """Record rows of an open period that were given before, and are changed or deleted."""
+        self.missing[number] = self.missing.get(number, 0) + rows
 
     def _miss(self, number: int, rows: int) -> None:
         if rows > 0:

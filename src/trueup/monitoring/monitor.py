@@ -256,7 +256,7 @@ class Monitor:
             state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
             clock, tolerance = state.clock, self._tolerated
             self._advance(clock, slices.latest, now)
-            state.seen = clock.closed
+            state.reported |= state.distinct
             oldest = None if state.open is None else state.open.number
             for rows, numbers, aside in self._read(slices.iterate(), state, clock, oldest, labelled=True):
                 for number, some in rows.by_period(numbers).items():
@@ -267,11 +267,13 @@ class Monitor:
                     complete = len(some.complete())
                     unscored = int(np.isnan(some.p).sum())
                     left_out = RowCounts(unscored=unscored, unlabelled=len(some) - complete - unscored)
-                    counted = RowCounts(counted=fresh, added=fresh, repeated=max(complete - fresh, 0))
+                    counted = RowCounts(counted=fresh, added=max(fresh, 0), repeated=complete - max(fresh, 0))
                     counts = _add(counts, _add(counted, left_out))
                 repeated = state.ledger.come_late(aside.closed, clock.first)
                 begun = {} if state.open is None else {state.open.number: state.open.given_rows}
                 state.ledger.wait({number: rows + begun.get(number, 0) for number, rows in aside.waiting.items()})
+                if state.open is not None and aside.waiting:
+                    self._check_gap(clock, state.open.number, min(aside.waiting))
                 counts = _add(counts, RowCounts(waiting=sum(aside.waiting.values()), repeated=repeated,
                                                 closed=sum(aside.closed.values()) - repeated))  # fmt: skip
             if state.open is not None and self._has_ended(state.open.number, clock):
@@ -280,7 +282,10 @@ class Monitor:
                              missed=state.ledger.missed)  # fmt: skip
         state.cached = None
         self._state = state
-        return self.report()
+        report = self.report()
+        places = {label: at for at, label in enumerate(state.segments.labels)}
+        state.distinct = frozenset(places[alarm.segment] for alarm in report.distinct)
+        return report
 
     def update_drift(self, data: Any, *, now: Any = None) -> MonitorReport:
         """Compare the shares of segments and score bands with the reference, of rows that need no outcome.
@@ -292,8 +297,8 @@ class Monitor:
         counts = RowCounts()
         with self._open(data, labelled=False) as slices:
             state = self._plan(slices.first()) if self._state is None else copy.deepcopy(self._state)
-            clock = state.drift_clock
-            self._advance(clock, slices.latest, now)
+            clock = state.drift_clock  # that of the scores: rows that are mature were scored long before now
+            self._advance(clock, slices.latest if now is None else min(slices.latest, as_day(now)), None)
             oldest = None if state.drift_open is None else state.drift_open.number
             for rows, numbers, aside in self._read(slices.iterate(), state, clock, oldest, labelled=False):
                 for number, some in rows.by_period(numbers).items():
@@ -302,7 +307,7 @@ class Monitor:
                         state.close_drift(self.period, self.alpha)
                     fresh = state.add_drift(some, number, ends=self._has_ended(number, clock))
                     complete = len(some.complete())
-                    counts = _add(counts, RowCounts(counted=fresh, added=fresh, repeated=max(complete - fresh, 0),
+                    counts = _add(counts, RowCounts(counted=fresh, added=max(fresh, 0), repeated=complete - max(fresh, 0),
                                                     unscored=len(some) - complete))  # fmt: skip
                 counts = _add(counts, RowCounts(waiting=sum(aside.waiting.values()), closed=sum(aside.closed.values())))
             if state.drift_open is not None and self._has_ended(state.drift_open.number, clock):
@@ -402,7 +407,7 @@ class Monitor:
             (state.rows.unlabelled, "mature rows of the last update have no outcome, and are left out"),
             (state.rows.dropped, "rows since the start have no outcome, and are left out"),
             (state.rows.missed, "rows since the start, at least, were missing when their period closed: they waited, and "
-             "were not given again, or came too late"),
+             "were not given again, came too late, or were changed or deleted"),
             (state.drift_rows.closed, "rows of the last update are too late for the drift, or were given before"),
             (state.drift_rows.unscored, "rows of the last update have no score, and are left out of drift"),
         ):  # fmt: skip

@@ -126,7 +126,8 @@ class MonitorState:
     rows: RowCounts = field(default_factory=RowCounts)
     drift_rows: RowCounts = field(default_factory=RowCounts)
     ledger: RowLedger = field(default_factory=RowLedger)
-    seen: int | None = None  # the last period that had closed before the last update
+    distinct: frozenset[int] = frozenset()  # segments of distinct alarms
+    reported: frozenset[int] = frozenset()  # those of all updates before the last one
     notes: tuple[str, ...] = ()
     cached: tuple[Any, list[CellLocator]] | None = None  # locators, and the number of segments and levels that they know
 
@@ -147,9 +148,11 @@ class MonitorState:
             period = self._new_period(number)
         if period.number != number:
             raise DataError(f"rows of period {number} came while period {period.number} was open")
-        before, (rows, replaces) = period.count, period.given.admit(rows, ends=ends)
+        before = period.count
+        rows, replaces, lost = period.given.admit(rows, ends=ends)
         if replaces:
             period = replace(self._new_period(number), given=period.given)
+            self.ledger.lose(number, lost)
         complete, unscored = rows.complete(), int(np.isnan(rows.p).sum())
         period.unscored += unscored
         period.unlabelled += len(rows) - len(complete) - unscored
@@ -232,7 +235,8 @@ class MonitorState:
         period = self.drift_open
         if period is None:
             period = OpenDrift(number, np.zeros(len(self.drift.reference), np.int64))
-        before, (rows, replaces) = period.rows, period.given.admit(rows, ends=ends)
+        before = period.rows
+        rows, replaces, _ = period.given.admit(rows, ends=ends)
         if replaces:
             period = OpenDrift(number, np.zeros_like(period.levels), given=period.given)
         complete = rows.complete()

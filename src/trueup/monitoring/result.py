@@ -54,7 +54,7 @@ class MonitorAlarm(Result):
     explains : tuple of str
         The weaker alarms that have this error.
     new : bool
-        Whether it was raised in the last update.
+        Whether the last update was the first one to report its error as a distinct alarm.
     """
 
     derived = ("varies",)
@@ -124,7 +124,7 @@ class RowCounts(Result):
         Mature rows without an outcome that were left out, over the life of the monitor.
     missed : int
         Rows, at least, that were missing when their period closed, over the life of the monitor: they waited, and were not
-        given again, or came too late.
+        given again, came too late, or were changed or deleted.
     """
 
     counted: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -103,6 +103,14 @@ def drop_known(rows: MonitoredRows, known: UInt64Array) -> tuple[MonitoredRows, 
     return rows.take(taken), np.union1d(known, rows.ids[taken])
 
 
+class AdmittedRows(NamedTuple):
+    """Rows of an open period to be counted, whether they replace those before, and how many of those they lack."""
+
+    rows: MonitoredRows
+    replaces: bool = False
+    lost: int = 0
+
+
 @dataclass(eq=False)
 class GivenRows:
     """What was given of an open period: ids or, without them, hashes of the content of rows, and their latest time."""
@@ -110,42 +118,42 @@ class GivenRows:
     keys: UInt64Array = field(default_factory=lambda: np.empty(0, np.uint64))  # ascending
     latest: float = -math.inf
 
-    def admit(self, rows: MonitoredRows, *, ends: bool) -> tuple[MonitoredRows, bool]:
-        """Return the rows that were not given before, and whether they replace all that were.
+    def admit(self, rows: MonitoredRows, *, ends: bool) -> AdmittedRows:
+        """Return the rows that were not given before, whether they replace all that were, and how many of those are lost.
 
         Ids tell which rows are new. Without them, rows that are all later than those given before are new, and a batch with
         (nearly) all rows that were given before is a log that has grown, which replaces them. Anything else is ambiguous.
         Rows of a period that ``ends`` now need not be remembered. Without times every row is new.
         """
         if not len(rows) or not rows.timed:
-            return rows, False
+            return AdmittedRows(rows)
         if rows.ids is not None:
             rows, self.keys = drop_known(rows, self.keys)
-            return rows, False
+            return AdmittedRows(rows)
         if ends and not len(self.keys):
-            return rows, False
+            return AdmittedRows(rows)
         hashes, earliest = rows.hashes(), float(rows.day.min())
         before, follows = self.keys, earliest > self.latest
-        if not follows:
-            self._check_grown(rows, hashes, earliest)
+        lost = 0 if follows else self._count_lost(hashes, earliest)
         self.keys = np.sort(np.concatenate([before, hashes]) if follows else hashes)
         self.latest = float(rows.day.max())
-        return rows, not follows
+        return AdmittedRows(rows, not follows, lost)
 
-    def _check_grown(self, rows: MonitoredRows, hashes: UInt64Array, earliest: float) -> None:
-        """Raise unless the batch has the rows that were given before; rows of equal content tell it only over some time."""
+    def _count_lost(self, hashes: UInt64Array, earliest: float) -> int:
+        """Return how many rows that were given before are not in the batch; raise if many are not, or have equal content."""
         distinct, counts = np.unique(self.keys, return_counts=True)
         again = int(np.minimum(counts, _counts_of(distinct, hashes)).sum())
-        tells = earliest < self.latest or len(distinct) >= GROWN_SHARE * len(self.keys)
-        if again < GROWN_SHARE * len(self.keys) or not tells:
+        if min(again, len(distinct)) < GROWN_SHARE * len(self.keys):
             start = format_date(float(math.floor(earliest)))
             raise DataError(
-                f"of {len(self.keys):,} rows that were given before for the period of {start}, this batch of {len(rows):,} "
-                f"has {again:,}: which of its rows are new cannot be known",
+                f"of {len(self.keys):,} rows that were given before for the period of {start}, this batch of "
+                f"{len(hashes):,} has {again:,}, and {len(distinct):,} of them differ: which of its rows are new cannot be "
+                "known",
                 hint="give all rows of the period, with the scores and levels that they had, or only rows that are later "
                 "than those given before; or start a monitor that knows the column that identifies a row, as {id}",
                 settings={"id": ...},
             )
+        return len(self.keys) - again
 
 
 def _counts_of(values: UInt64Array, among: UInt64Array) -> IntArray:
@@ -284,6 +292,8 @@ def as_day(now: Any, parameter: str = "now") -> float:
     if now is None:
         return -math.inf
     try:
+        if isinstance(now, (bool, int, float, np.number)):
+            now = "a number"  # which NumPy takes for microseconds
         if isinstance(now, str):
             now = datetime.fromisoformat(now)
         if isinstance(now, datetime) and now.tzinfo is not None:

@@ -214,7 +214,8 @@ def _pack_state(state: MonitorState, arrays: _Arrays) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "centre": state.centre, "clock": _pack_clock(state.clock), "drift_clock": _pack_clock(state.drift_clock),
         "rows": asdict(state.rows), "drift_rows": asdict(state.drift_rows), "ledger": _pack_ledger(state.ledger, arrays),
-        "notes": list(state.notes), "seen": state.seen, "prediction": list(state.schema.prediction),
+        "notes": list(state.notes), "distinct": sorted(state.distinct),
+        "reported": sorted(state.reported), "prediction": list(state.schema.prediction),
         "tracked": sorted(history.tracked), "labels": segments.labels, "dropped": segments.dropped,
         "uncounted": segments.uncounted,
         "columns": [
@@ -391,8 +392,10 @@ def _unpack_state(entry: Any, read: Callable[..., AnyArray], monitor: Monitor) -
             "its clock is invalid")  # fmt: skip
     state.drift_clock = _unpack_clock(entry["drift_clock"])
     state.rows, state.drift_rows = _unpack_counts(entry["rows"]), _unpack_counts(entry["drift_rows"])
-    state.ledger, state.seen = _unpack_ledger(entry["ledger"], read), entry["seen"]
-    require(state.seen is None or is_integer(state.seen), "its clock is invalid")
+    state.ledger = _unpack_ledger(entry["ledger"], read)
+    for name in ("distinct", "reported"):
+        require(all(is_integer(one) and 0 <= one < len(segments) for one in entry[name]), "its alarms are invalid")
+        setattr(state, name, frozenset(entry[name]))
     require(all(isinstance(text, str) for text in entry["notes"]), "its notes are invalid")
     state.notes = tuple(entry["notes"])
     state.history = _unpack_history(entry, read, len(segments), state.clock)
