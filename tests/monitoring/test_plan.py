@@ -127,9 +127,23 @@ def test_levels_are_those_of_an_audit_and_of_a_monitor_of_the_pilot(by, depth):
     tested = sum(level > 0 and "rare levels" not in name for name, level in of_audit.items())
     assert compared["audit"] == tested
     assert compared["monitor, error from the start"] >= (4 if len(by) == 1 else 20)
-    # A level that is rare at the start counts in the pool of its column.
-    islet = next(test for test in plan if test.segment == "region=islet" and test.test != "audit")
-    assert islet.level == pytest.approx(0.05 * of_monitor["region=(rare or new levels)"])
+    # A level that is rare at the start is pooled by a monitor: it is planned for an audit only.
+    assert [test.test for test in plan if test.segment == "region=islet"] == ["audit"]
+    assert any("planned for an audit only" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(("share", "combined"), [(None, 1), (None, 2), (0.05, 0)])
+def test_a_segment_of_columns_has_a_share(share, combined):
+    with pytest.raises(ArgumentError, match="combined"):
+        tu.plan(prevalence=0.02, columns=[10, 5, 4], combined=combined, share=share)
+
+
+@pytest.mark.parametrize("zeros", [0.3, 0.6, 0.9])
+def test_curves_of_a_pilot_with_scores_of_zero(zeros):
+    scores = np.r_[np.zeros(int(1_000 * zeros)), np.full(1_000 - int(1_000 * zeros), 0.5)]
+    (curve,) = tu.plan(scores, ratio=1.5).curves()
+    assert max(curve.ratios) < 2
+    assert all(np.isfinite(curve.totals))
 
 
 def test_levels_from_numbers_are_those_of_an_audit_and_of_a_monitor_without_rare_levels():
@@ -142,7 +156,8 @@ def test_levels_from_numbers_are_those_of_an_audit_and_of_a_monitor_without_rare
     segments = tu.Monitor(**roles).start(data).state.segments
     of_monitor = dict(zip(segments.labels, segments.shares, strict=True))
     for combined, segment in [(0, "all rows"), (1, "a=0"), (2, "a=0 & b=0")]:
-        audited, monitored, _ = tu.plan(prevalence=0.2, columns=[6, 4], combined=combined, monitor=True)
+        audited, monitored, _ = tu.plan(prevalence=0.2, columns=[6, 4], combined=combined, monitor=True,
+            share=0.2 if combined else None)  # fmt: skip
         assert audited.level == pytest.approx(of_audit[segment])
         assert monitored.level == pytest.approx(0.05 * of_monitor[segment])
     alone = tu.Monitor(outcome="y", prediction="p", by=[]).start(data).state.segments

@@ -183,7 +183,8 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--segments": option("number of segments, each with the same share of alpha", "N", type=int),
     "--columns": option("instead: the number of levels of each column that forms segments, such as 10,5,4", "N,N", **LIST),
     "--combined": option(
-        "how many columns define the segment (default 1; 0: all rows); with --by, at most so many", "N", type=int
+        "how many columns define the segment (default 1 with --share, else 0: all rows); with --by, at most so many",
+        "N", type=int,
     ),
     "--spread": option("standard deviation of the logits of the scores (default 1), instead of a FILE", "X", type=float),
     "--looks": option("number of audits of growing data that share alpha (default 1)", "N", type=int),

@@ -150,7 +150,12 @@ class _Segment:
     scores: PlannedScores
     share: float
     audit_level: float
-    monitor_level: float
+    monitor_level: float  # NaN of a segment that a monitor does not have from the start
+
+    @property
+    def in_monitor(self) -> bool:
+        """Whether the segment is one of a monitor."""
+        return not math.isnan(self.monitor_level)
 
     @classmethod
     def of(
@@ -272,12 +277,12 @@ class Plan(Result):
                 f"segment {segment!r} is not in the plan", hint=f"it has {', '.join(names[:6])}", parameter="segment"
             )
         own = self._segments[0 if segment is None else names.index(segment)]
-        top = min(math.log(LARGEST_CURVE_RATIO), math.log(0.97 / own.scores.mean))
+        top = min(math.log(LARGEST_CURVE_RATIO), math.log(0.97 * _highest_ratio(own.scores)))
         sizes = np.geomspace(SMALLEST_CURVE_CHANGE, math.log(LARGEST_CURVE_RATIO), CURVE_POINTS)
         logs = [*-sizes[::-1], *(sizes[sizes < top])]
         errors = [ScoreError.of_ratio(own.scores, math.exp(size)) for size in logs]
         curves = []
-        for test in self.settings.tests:
+        for test in self.settings.tests if own.in_monitor else (AUDIT,):
             totals = [_rows_needed(own, error, test, self.settings) / own.share for error in errors]
             curves.append(PlanCurve(test, tuple(error.ratio for error in errors), tuple(totals)))
         return tuple(curves)
@@ -348,7 +353,7 @@ def plan(
     depth : int
         How many columns the segments of the audit or monitor combine, 1 to 3.
     combined : int, optional
-        How many columns define the segment: 1 by default, 0 for all rows. With ``by``, up to how many.
+        How many columns define the segment: 1 by default with ``share``, else 0 for all rows. With ``by``, up to how many.
     score_bands : int
         Bands of the score that are segments of the monitor, as in `trueup.Monitor`; 0 for none.
     looks : int
@@ -463,11 +468,20 @@ def _check_combined(combined: int | None, share: float | None, levels: list[int]
             f"combined must be at most the number of columns, {len(levels)}; got {combined}",
             hint="pass the number of levels of every column: columns=[10, 5]", parameter="combined",
         )  # fmt: skip
+    if levels and (combined == 0) != (share is None or share == 1.0):
+        problem = "combined=0 is for all rows" if combined == 0 else "a segment of columns needs its share of the rows"
+        raise ArgumentError(f"{problem}; got share={share!r}", hint="pass {share}, or leave {combined} out",
+                            parameter="combined", settings={"share": 0.05, "combined": combined})  # fmt: skip
     return combined
 
 
+def _highest_ratio(scores: PlannedScores) -> float:
+    """Return the observed/expected at which every outcome is 1, except those of scores of 0."""
+    return float(np.sum(scores.mass[scores.scores > 0.0])) / scores.mean
+
+
 def _check_ratio(ratio: float, name: str, scores: PlannedScores) -> None:
-    highest = float(np.sum(scores.mass[scores.scores > 0.0])) / scores.mean
+    highest = _highest_ratio(scores)
     if ratio >= highest:
         raise ArgumentError(
             f"ratio must be below {highest:.4g}, where every outcome of {name} is 1; got {ratio:g}",
@@ -516,7 +530,13 @@ def _pilot_segments(
             few += 1
         else:
             found.append(_pilot_segment(pilot, group, label, scores, count, settings))
+    later = sum(not segment.in_monitor for segment in found) if settings.monitor and count is None else 0
     notes = list(pilot.notes(monitor=settings.monitor) if count is None else StatedSegments(count=count).notes())
+    if later:
+        notes.append(
+            f"{later:,} segment{'' if later == 1 else 's'} with fewer than {settings.min_rows} rows in the pilot "
+            f"{'is' if later == 1 else 'are'} planned for an audit only: a monitor pools rare levels until they have enough"
+        )
     if few:
         notes.append(
             f"{few:,} segment{'' if few == 1 else 's'} with fewer than {MIN_PILOT_ROWS} scores, or with scores of 0 and 1 "
@@ -537,7 +557,8 @@ def _pilot_segment(
     def in_audit_of(rows: float) -> _Segment:
         shares = (1.0 / (count or 1),) * 2
         if count is None:
-            shares = pilot.audit_share(group, rows), pilot.monitor_share(group) if settings.monitor else math.nan
+            begins = settings.monitor and (not group or len(scores) >= settings.min_rows)
+            shares = pilot.audit_share(group, rows), pilot.monitor_share(group) if begins else math.nan
         return _Segment.of(name, distribution, share, shares, settings)
 
     rows = settings.rows or len(pilot)
@@ -589,7 +610,7 @@ def _rows_needed(segment: _Segment, error: ScoreError, test: str, settings: Plan
 
 def _plan_segment(segment: _Segment, settings: PlanSettings) -> list[PlannedTest]:
     planned = []
-    for test in settings.tests:
+    for test in settings.tests if segment.in_monitor else (AUDIT,):
         if settings.rows is None:
             assert settings.ratio is not None
             error = ScoreError.of_ratio(segment.scores, settings.ratio)

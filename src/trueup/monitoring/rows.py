@@ -140,7 +140,7 @@ class GivenRows:
         return AdmittedRows(rows, not follows, lost)
 
     def _count_lost(self, hashes: UInt64Array, earliest: float) -> int:
-        """Return how many rows that were given before are not in the batch; raise if many are not, or have equal content."""
+        """Return how many rows given before are not in the batch; raise if many are not, or if many have equal content."""
         distinct, counts = np.unique(self.keys, return_counts=True)
         again = int(np.minimum(counts, _counts_of(distinct, hashes)).sum())
         if min(again, len(distinct)) < GROWN_SHARE * len(self.keys):
