@@ -186,7 +186,7 @@ class InvalidScoreWarning(TrueupWarning):
 
 
 class InfiniteValueWarning(TrueupWarning):
-    """Columns that form segments or features have infinite values, which count as the largest and smallest numbers."""
+    """Columns that form segments or features have infinite values, which bins and trees take for the largest and smallest."""
 
 
 class DroppedColumnWarning(TrueupWarning):
