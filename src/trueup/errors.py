@@ -186,7 +186,7 @@ class InvalidScoreWarning(TrueupWarning):
 
 
 class InfiniteValueWarning(TrueupWarning):
-    """Columns that form segments or features have infinite values, which bins and trees take for the largest and smallest."""
+    """Columns that form segments or features have infinite values, which bins and trees take for the extremes."""
 
 
 class DroppedColumnWarning(TrueupWarning):

@@ -199,7 +199,7 @@ class RowSummary:
             listed += f" and {others:,} more" if others > 0 else ""
             several = "columns have" if len(self.infinite) > 1 else "column has"
             message = f"{len(self.infinite):,} {several} infinite values: {listed}"
-            hint = "bins and trees take them for the largest and smallest numbers; if they stand for unknown ones, make them missing"
+            hint = "bins and trees take them for the largest and smallest numbers; if they are unknown, make them missing"
             records.append(warn(InfiniteValueWarning, message, hint, stacklevel=stacklevel))
         is_probability = schema.task == "binary" and 0 < self.lowest < 1  # and none of the classes
         if schema.task != "regression" and self.lowest == self.highest and not is_probability:
