@@ -43,6 +43,7 @@ SIDE, SOURCE, TARGET = 1, 2, 4  # marks of a row
 MAGIC = 6755399441055744.0  # 1.5 * 2^52: a sum with it ends in the nearest integer, in the low bits
 LOG2E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
 ROW_STEPS = 1.0  # microseconds per row, uncompiled
+ORIGIN_STEPS = 300.0  # per origin of a line
 TARGET_STEPS = (20_000.0, 4_000.0)  # and per target of `sum_halves`, in three dimensions and in two
 NOTHING = 708.0  # beyond it exp(-u) is near the smallest float, and set to 0
 
@@ -152,7 +153,8 @@ def _sum_line(
         queries = targets[0][places, 0]
     total = np.zeros((len(queries), columns.shape[1]))
 
-    steps = ROW_STEPS * (len(x) + len(queries))
+    origins = min(float(np.ptp(x)) * scale / REACH, len(x)) if len(x) else 0.0
+    steps = ROW_STEPS * (len(x) + len(queries)) + ORIGIN_STEPS * origins
 
     def work(run: tuple[int, int]) -> None:
         answer(_sweep_line, steps, x, columns, starts, queries, bounds, *run, scale, int(targets is None), total)
