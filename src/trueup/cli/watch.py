@@ -77,8 +77,10 @@ def _gate(report: MonitorReport, states: Sequence[str]) -> int:
     only_new = "new-alarm" in named and "alarm" not in named
     alarms = [alarm for alarm in (report.distinct if only_new else report.alarms) if alarm.new or not only_new]
     if alarms and named != ["untestable"]:
-        found = f"{len(alarms):,} new distinct errors" if only_new else f"{len(alarms):,} of {report.segments:,} segments"
-        console.complain(f"gate failed (exit code {FOUND}): {found} raised an alarm (--fail-if {','.join(named)})")
+        found = f"{len(alarms):,} of {report.segments:,} segments raised an alarm"
+        if only_new:
+            found = f"new distinct errors: {len(alarms):,}"
+        console.complain(f"gate failed (exit code {FOUND}): {found} (--fail-if {','.join(named)})")
         return FOUND
     if not report.periods:
         console.complain(f"gate failed (exit code {UNTESTABLE}): no period has closed yet")

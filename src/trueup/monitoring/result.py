@@ -92,7 +92,8 @@ class MonitorAlarm(Result):
         return f"observed/expected {self.ratio:.3g} ({self.low:.3g} to {self.high:.3g})"
 
     def __str__(self) -> str:
-        more = f"; {len(self.explains):,} more alarms have this error" if self.explains else ""
+        others = f"{len(self.explains):,} more alarms have" if len(self.explains) > 1 else "1 more alarm has"
+        more = f"; {others} this error" if self.explains else ""
         if self.contradictions:
             return f"{self.segment}: {self.size}"
         return (
