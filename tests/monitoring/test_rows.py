@@ -479,3 +479,19 @@ def test_a_first_date_long_before_rows_that_wait_is_an_error():
     data["day"][0] = np.datetime64("1990-01-01")
     with pytest.raises(DataError, match="the first rows enter until 1990"):
         tu.Monitor(**{**SETTINGS, "maturity": "300 days"}).start(data).update(data)
+
+
+def test_a_period_with_too_many_rows_is_an_error(monkeypatch):
+    monkeypatch.setattr("trueup.monitoring.periods.MAX_PERIOD_ROWS", 100)
+    with pytest.raises(DataError, match="a period has more than 100 rows"):
+        tu.Monitor(**PLAIN | {"period": 1_000}).update(make_log(33, 500))
+
+
+def test_rows_that_all_wait_are_noticed_after_others_have_counted():
+    data = make_log(34, 2_000)
+    monitor = tu.Monitor(**SETTINGS).start(data)
+    first = data["day"][0]
+    monitor.update(take(data, data["day"] < first + 60))
+    report = monitor.update(take(data, data["day"] >= first + 60), now=first + 60)
+    assert report.rows.added == 0
+    assert any("pass it as now" in note for note in report.notes)

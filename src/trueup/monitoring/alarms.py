@@ -80,9 +80,9 @@ def _alarm(state: MonitorState, at: int, length: float, budget: Budget, dates: D
 
 
 def _leaders(state: MonitorState, order: Sequence[int], alarms: Sequence[MonitorAlarm]) -> list[int]:
-    """Return for each alarm the number of the strongest one that is the same error, or its own.
+    """Return for each alarm the number of the strongest one that has the same error, or its own.
 
-    It is the same as that of an alarm that is one of those with the error already.
+    An alarm has the error of a stronger one if it is the same as that one, or as any other alarm that has its error.
     """
     places = {at: frozenset(zip(*place, strict=True)) for at, place in state.segments.places().items()}
     items = [_RaisedAlarm(at, places.get(at), alarm) for at, alarm in zip(order, alarms, strict=True)]

@@ -413,7 +413,7 @@ class Monitor:
         ):  # fmt: skip
             if count:
                 yield f"{count:,} {text}"
-        if state.rows.waiting and not state.rows.repeated + state.rows.closed + state.rows.counted:
+        if state.rows.waiting and not state.rows.repeated + state.rows.closed + state.rows.added:
             yield (
                 f"no row is mature by {self._format(state.clock.now)}, the latest date that is known: if outcomes are "
                 "known up to a later date, pass it as now"

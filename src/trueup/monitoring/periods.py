@@ -158,8 +158,8 @@ class MonitorState:
         period.unlabelled += len(rows) - len(complete) - unscored
         period.count += len(complete)
         if period.count > MAX_PERIOD_ROWS:
-            raise DataError(f"a period has more than {MAX_PERIOD_ROWS:,} rows", hint="choose a shorter {period}",
-                            settings={"period": "1 day"})  # fmt: skip
+            hint = "start a monitor with a shorter {period}"
+            raise DataError(f"a period has more than {MAX_PERIOD_ROWS:,} rows", hint, settings={"period": "1 day"})
         self.open = period
         if complete.cluster is not None:
             period.rows = complete if period.rows is None else period.rows.join(complete)

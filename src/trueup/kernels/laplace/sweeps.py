@@ -93,8 +93,8 @@ def in_order(values: FloatArray, starts: IntArray) -> IntArray:
     if sizes.max(initial=0) == len(values):
         return order
     bins = np.repeat(np.arange(len(sizes)), sizes)
-    dealt: IntArray = answer(_deal, ROW_STEPS * len(values), order, bins, starts)
-    return dealt
+    grouped: IntArray = answer(_deal, ROW_STEPS * len(values), order, bins, starts)
+    return grouped
 
 
 @jit
